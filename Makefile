@@ -1,0 +1,62 @@
+# Everything a developer or CI runs. Needs sh, make and python3 >= 3.11; the rest goes into .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+STAMP := $(VENV)/.installed
+TESTS ?= tests
+
+.PHONY: help venv demo test check format slow real bench docs wheel constraints clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
+
+venv: $(STAMP) ## make .venv with the pinned packages
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "cannot make $(VENV): Python 3.11 or newer is needed, $(PYTHON) is " + sys.version.split()[0])'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet --constraint constraints.txt hatchling editables
+	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+demo: $(STAMP) ## two servers of the bundled fake engine, one of which stalls
+	@$(BIN)/sglsup demo $(DEMO_ARGS)
+
+test: $(STAMP) ## the fast suite
+	$(BIN)/python -m pytest $(TESTS)
+
+check: $(STAMP) ## formatter, linter, types, floors, generated docs
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict supervisor
+	$(BIN)/lint-imports
+	$(BIN)/python docs/generate.py --check
+
+format: $(STAMP) ## apply the formatter and the linter's safe fixes
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+slow: $(STAMP) ## the tests that take longer
+	$(BIN)/python -m pytest -m slow --timeout 300 $(TESTS)
+
+real: $(STAMP) ## a real SGLang on the CPU, supervised from end to end
+	$(BIN)/python tests/real/setup_sglang_cpu.py
+	$(BIN)/python -m pytest -m real --timeout 900 tests/real
+
+bench: $(STAMP) ## measurements, each beside a peer
+	$(BIN)/python bench/run.py $(BENCH_ARGS)
+
+docs: $(STAMP) ## write the generated parts of docs/
+	$(BIN)/python docs/generate.py
+
+wheel: $(STAMP) ## build dist/*.whl
+	$(BIN)/python -m build --wheel --no-isolation
+
+constraints: ## resolve everything anew into constraints.txt
+	sh bench/../.ci/pin
+
+clean: ## remove what the targets above made
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
