@@ -1,0 +1,79 @@
+"""Ends a test run red when a process that it started, however far it has detached itself, is still alive.
+
+Every process inherits the run's mark in its environment, so that double-forked ones are found as well.
+"""
+
+import os
+import signal
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+MARK = "SGLSUP_TEST_RUN"
+LEFT_OVER_STATUS = 1
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    os.environ[MARK] = uuid.uuid4().hex
+    # A probe must not go through a proxy: a wrong one here makes every test that would do so fail.
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        os.environ[name] = "http://127.0.0.1:9"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    survivors = {pid: command_line(pid) for pid in lasting_processes(os.environ[MARK])}
+    for pid in survivors:
+        kill(pid)
+    session.config.stash[SURVIVORS] = survivors
+    if survivors:
+        session.exitstatus = LEFT_OVER_STATUS
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    survivors = config.stash.get(SURVIVORS, {})
+    if survivors:
+        terminalreporter.section("processes that outlived the tests (killed now)", red=True)
+    for pid, command in survivors.items():
+        terminalreporter.line(f"{pid}: {command}")
+
+
+SURVIVORS = pytest.StashKey[dict[int, str]]()
+
+
+def lasting_processes(mark: str) -> list[int]:
+    """Those still there after a moment: a process killed by the last test may need one to go."""
+    give_up_s = time.monotonic() + 2
+    while (pids := marked_processes(mark)) and time.monotonic() < give_up_s:
+        time.sleep(0.05)
+    return pids
+
+
+def marked_processes(mark: str) -> list[int]:
+    wanted = f"{MARK}={mark}".encode()
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return [pid for pid in pids if pid != os.getpid() and wanted in environment(pid)]
+
+
+def environment(pid: int) -> list[bytes]:
+    """Empty for zombies and for processes that are gone or another user's."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:200]
+    except OSError:
+        return "(gone)"
+
+
+def kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
