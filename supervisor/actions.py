@@ -1,0 +1,84 @@
+"""Everything a server's decision can ask of the world, as frozen values that survive JSON.
+
+An action is imperative. The shell carries it out; its result comes back as an event of the same attempt:
+Spawn → Spawned | SpawnFailed · SignalTree → nothing · KillTree → TreeEmptied | TreeStuck · Probe → Probed ·
+CheckDevices → DevicesChecked · KeepEvidence → EvidenceKept · Announce → nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+
+class Action(msgspec.Struct, frozen=True, tag=True, tag_field="type"):
+    """Base of all actions."""
+
+
+class Spawn(Action, frozen=True):
+    """Start the attempt's process tree."""
+
+    attempt: int
+
+
+class SignalTree(Action, frozen=True):
+    """Send a signal to the leader alone (the engine drains on TERM only when its children do not get it)."""
+
+    attempt: int
+    signal: int
+
+
+class KillTree(Action, frozen=True):
+    """Kill every process of the attempt and prove that none is left."""
+
+    attempt: int
+
+
+class Probe(Action, frozen=True):
+    """Ask the server's readiness path once. Never two at once for one server."""
+
+    attempt: int
+    timeout_s: float
+    identify: bool = False  # also ask who answers (model identity)
+
+
+class CheckDevices(Action, frozen=True):
+    """Look whether the server's devices have their memory back."""
+
+    attempt: int
+
+
+class KeepEvidence(Action, frozen=True):
+    """Write the evidence bundle of the attempt before it is killed."""
+
+    attempt: int
+    reason: str
+    limit_s: float
+
+
+class Announce(Action, frozen=True):
+    """A facet of the server changed: written to journal and log, shown to followers, wakes waiters."""
+
+    facet: str
+    before: str
+    after: str
+    reason: str
+    attempt: int = 0
+
+
+AnyAction: TypeAlias = Spawn | SignalTree | KillTree | Probe | CheckDevices | KeepEvidence | Announce
+
+_decoder = msgspec.json.Decoder(AnyAction)
+_encoder = msgspec.json.Encoder()
+
+
+def encode(action: AnyAction) -> bytes:
+    """The action as one JSON object, tagged by its type name."""
+    return _encoder.encode(action)
+
+
+def decode(data: bytes | str) -> AnyAction:
+    """The action that `encode` wrote. Raises msgspec.ValidationError naming the path of what is wrong."""
+    action: Any = _decoder.decode(data)
+    return action  # type: ignore[no-any-return]

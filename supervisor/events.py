@@ -1,0 +1,251 @@
+"""Everything that can happen to one server, as frozen values that survive JSON.
+
+An event is past tense: it has happened, and nothing in it can be refused. Edge feeds and the results of actions
+arrive as events; `core.server.Server.handle` is the only reader that decides anything. Shapes are part of the
+journal's format: fields may be added with a default, never renamed or removed.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, TypeAlias
+
+import msgspec
+
+
+class ProbeOutcome(enum.StrEnum):
+    """What one HTTP probe saw; what that means depends on the lifecycle (`core.health`)."""
+
+    OK = "ok"
+    UNAVAILABLE = "unavailable"  # 503: warming, draining or sick, told apart by what we know otherwise
+    REFUSED = "refused"  # nobody listens: normal for most of a start
+    TIMEOUT = "timeout"  # accepted, no answer in time
+    ERROR = "error"  # any other status, or a broken answer
+    UNKNOWN = "unknown"  # the probe itself could not be made (our own fault: no descriptors, ...)
+
+
+class Listener(enum.StrEnum):
+    """Whose socket listens on the server's port, by inode and tree."""
+
+    OURS = "ours"
+    FOREIGN = "foreign"
+    NONE = "none"
+    UNKNOWN = "unknown"
+
+
+class Event(msgspec.Struct, frozen=True, tag=True, tag_field="type"):
+    """Base of all events."""
+
+
+# --- control -----------------------------------------------------------------------------------------------------
+
+
+class StartRequested(Event, frozen=True):
+    """Somebody wants the server up; `by` names the user or the rule."""
+
+    by: str
+    force: bool = False
+
+
+class StopRequested(Event, frozen=True):
+    """Somebody wants the server down."""
+
+    by: str
+
+
+class RestartRequested(Event, frozen=True):
+    """Somebody wants this attempt ended and a fresh one started."""
+
+    by: str
+    reason: str = ""
+
+
+class SignalRequested(Event, frozen=True):
+    """Somebody wants a signal sent to the server's leader."""
+
+    by: str
+    signal: int
+
+
+# --- process -----------------------------------------------------------------------------------------------------
+
+
+class Spawned(Event, frozen=True):
+    """The attempt's leader runs. `start_ticks` is field 22 of /proc/PID/stat: pid + start_ticks is an identity."""
+
+    attempt: int
+    pid: int
+    start_ticks: int = 0
+    cgroup: str = ""
+    log_path: str = ""
+
+
+class SpawnFailed(Event, frozen=True):
+    """The attempt never ran. `permanent` = a retry of the same command must fail too (no such file, not executable)."""
+
+    attempt: int
+    reason: str
+    permanent: bool
+
+
+class Exited(Event, frozen=True):
+    """The leader ended: `code` >= 0 is its status, < 0 the negated signal, None when nobody could tell."""
+
+    attempt: int
+    code: int | None
+
+
+class TreeEmptied(Event, frozen=True):
+    """No process of the attempt is left, proven by `populated 0` or by a sweep that found nobody twice."""
+
+    attempt: int
+    killed: int = 0
+    took_s: float = 0.0
+
+
+class StuckProcess(msgspec.Struct, frozen=True):
+    """A process that survives SIGKILL: it sleeps inside the kernel."""
+
+    pid: int
+    state: str
+    wait_channel: str = ""
+    command: str = ""
+
+
+class TreeStuck(Event, frozen=True):
+    """Processes of the attempt survive SIGKILL."""
+
+    attempt: int
+    processes: tuple[StuckProcess, ...]
+
+
+class RoleDied(Event, frozen=True):
+    """A process with a role (a scheduler rank, the detokenizer) ended while its leader lives on."""
+
+    attempt: int
+    pid: int
+    role: str
+    rank: str = ""
+
+
+# --- log ---------------------------------------------------------------------------------------------------------
+
+
+class LineMatched(Event, frozen=True):
+    """One record of the log (or an assembled traceback) matched a rule of the engine's profile.
+
+    `line` counts from 1 within the attempt's log; `rank` is the canonical prefix ("TP3", "DP1 TP0", "" = launcher);
+    `stamp` the record's own time text or ""; `text` is stripped of control characters and capped.
+    """
+
+    attempt: int
+    line: int
+    rule: str
+    rank: str = ""
+    stamp: str = ""
+    fields: dict[str, str] = msgspec.field(default_factory=dict)
+    text: str = ""
+
+
+class LogGrew(Event, frozen=True):
+    """Bytes arrived: a sign of activity, never of progress. Sent at most about once a second."""
+
+    attempt: int
+    bytes: int
+    lines: int
+
+
+class LogUnreadable(Event, frozen=True):
+    """The log cannot be read: we are blind there, which is no failure of the server."""
+
+    attempt: int
+    reason: str
+
+
+# --- probes, devices, evidence -----------------------------------------------------------------------------------
+
+
+class Probed(Event, frozen=True):
+    """One HTTP probe ended. `model` is the identity the answer carried, "" when it carried none."""
+
+    attempt: int
+    outcome: ProbeOutcome
+    status: int = 0
+    latency_s: float = 0.0
+    listener: Listener = Listener.UNKNOWN
+    model: str = ""
+    detail: str = ""
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """Somebody who holds memory of a device."""
+
+    device: int
+    bytes: int
+    pid: int = 0
+    user: str = ""
+    command: str = ""
+    kind: str = "unattributed"  # own · server · foreign · unattributed
+    server: str = ""
+
+
+class DevicesChecked(Event, frozen=True):
+    """The server's devices were looked at: `clean` True, False, or None when the feed is blind."""
+
+    attempt: int
+    clean: bool | None
+    reason: str = ""
+    holders: tuple[Holder, ...] = ()
+    devices: tuple[int, ...] = ()
+    quarantined: tuple[int, ...] = ()
+
+
+class EvidenceKept(Event, frozen=True):
+    """The evidence bundle is on disk at `path` ("" when nothing could be kept); `missing` says what is not in it."""
+
+    attempt: int
+    path: str
+    missing: tuple[str, ...] = ()
+    took_s: float = 0.0
+
+
+# --- time --------------------------------------------------------------------------------------------------------
+
+
+class Ticked(Event, frozen=True):
+    """The moment named by `Server.deadline()` has come."""
+
+
+AnyEvent: TypeAlias = (
+    StartRequested
+    | StopRequested
+    | RestartRequested
+    | SignalRequested
+    | Spawned
+    | SpawnFailed
+    | Exited
+    | TreeEmptied
+    | TreeStuck
+    | RoleDied
+    | LineMatched
+    | LogGrew
+    | LogUnreadable
+    | Probed
+    | DevicesChecked
+    | EvidenceKept
+    | Ticked
+)
+
+_decoder = msgspec.json.Decoder(AnyEvent)
+_encoder = msgspec.json.Encoder()
+
+
+def encode(event: AnyEvent) -> bytes:
+    """The event as one JSON object, tagged by its type name."""
+    return _encoder.encode(event)
+
+
+def decode(data: bytes | str) -> AnyEvent:
+    """The event that `encode` wrote. Raises msgspec.ValidationError naming the path of what is wrong."""
+    event: Any = _decoder.decode(data)
+    return event  # type: ignore[no-any-return]

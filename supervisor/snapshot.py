@@ -1,0 +1,120 @@
+"""The facts about one server at one moment, as every reader (status, metrics, page, adoption) gets them.
+
+Times are seconds of CLOCK_MONOTONIC unless the name says otherwise: the shell turns them into wall time for people.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class ProgressView(msgspec.Struct, frozen=True):
+    """A progress bar's last word: `done` of `total` units ("shards", "batch sizes", "tokens")."""
+
+    done: int
+    total: int
+    unit: str = ""
+    rate_per_s: float | None = None
+    eta_s: float | None = None
+
+    @property
+    def ratio(self) -> float:
+        """Between 0 and 1; 0 when the total is unknown."""
+        return min(1.0, self.done / self.total) if self.total > 0 else 0.0
+
+
+class RankView(msgspec.Struct, frozen=True):
+    """Where one rank is in the current start."""
+
+    rank: str
+    stage: str
+    phase: str
+    since: float
+    progress: ProgressView | None = None
+    memory_used_gb: float | None = None
+    memory_left_gb: float | None = None
+    last_progress: float | None = None
+    last_line: str = ""
+
+
+class SpanView(msgspec.Struct, frozen=True):
+    """One phase of one rank, begun and perhaps ended: a bar of the timeline."""
+
+    rank: str
+    phase: str
+    begin: float
+    end: float | None = None
+    memory_gb: float | None = None
+    role: str = ""
+
+
+class StartupView(msgspec.Struct, frozen=True):
+    """The start as a whole: the slowest rank's phase, who lags, what moved last."""
+
+    phase: str
+    stage: str
+    since: float
+    ranks: tuple[RankView, ...] = ()
+    laggard: str = ""
+    last_progress: float = 0.0
+    ready_seen: bool = False
+    timeline: tuple[SpanView, ...] = ()
+
+
+class FacetView(msgspec.Struct, frozen=True):
+    """The value of one facet, since when, and why in one line."""
+
+    value: str
+    since: float
+    reason: str = ""
+
+
+class DiagnosisView(msgspec.Struct, frozen=True):
+    """What ended or stalled an attempt: class, evidence, whether a restart can help, what to change."""
+
+    cause: str
+    restart: str = "maybe"  # yes · no · maybe
+    remedy: str = ""
+    evidence_line: int = 0
+    evidence: str = ""
+    confidence: float = 0.0
+
+
+class ExitView(msgspec.Struct, frozen=True):
+    """How the last attempt ended."""
+
+    attempt: int
+    at: float
+    code: int | None
+    reason: str = ""
+
+
+class ServerSnapshot(msgspec.Struct, frozen=True):
+    """All facets of one server."""
+
+    name: str
+    at: float
+    goal: str
+    lifecycle: FacetView
+    verdict: FacetView
+    startup: FacetView
+    readiness: FacetView
+    liveness: FacetView
+    attempt: int = 0
+    pid: int | None = None
+    started: float | None = None
+    ready_since: float | None = None
+    start: StartupView | None = None
+    deadline: float | None = None  # when the current phase is called stalled
+    restarts: int = 0
+    budget_remaining: int = 0
+    backoff_until: float | None = None
+    exit: ExitView | None = None
+    diagnosis: DiagnosisView | None = None
+    evidence_path: str = ""
+    stop_stage: str = ""
+    log_path: str = ""
+    port: int = 0
+    gpus: tuple[int, ...] = ()
+    engine: str = ""
+    last_progress: float | None = None
