@@ -1,0 +1,160 @@
+"""What a configuration must fulfil beyond the type of each key: names, paths, collisions, this host's users."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import re
+import signal
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from supervisor.config.model import Config, DaemonConfig, ServerConfig
+from supervisor.config.reader import Problems, join, shown
+
+SOCKET_PATH_BYTES = 107  # sun_path of unix(7) without the terminating NUL
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+def check_daemon(daemon: DaemonConfig) -> Problems:
+    """What is wrong with the daemon's own table on this host."""
+    return [(join("daemon", key), text) for key, text in _daemon_problems(daemon)]
+
+
+def check_server(server: ServerConfig) -> Problems:
+    """What is wrong with one server's table, taken alone."""
+    path = join("server", server.name)
+    return [(f"{path}.{key}" if key else path, text) for key, text in _server_problems(server)]
+
+
+def check_collisions(config: Config) -> Problems:
+    """Ports and devices that two servers want for themselves. The later server of the two is blamed."""
+    ports: dict[int, str] = {}
+    devices: dict[int, str] = {}
+    problems: Problems = []
+    for name, server in config.servers.items():
+        path = join("server", name)
+        port = server.effective_port
+        if port and ports.setdefault(port, name) != name:
+            problems.append((f"{path}.port", f"{port} is already taken by server {ports[port]}"))
+        for index in server.gpus.indices:
+            if devices.setdefault(index, name) != name:
+                problems.append((f"{path}.gpus", f"device {index} is already taken by server {devices[index]}"))
+    return problems
+
+
+def _daemon_problems(daemon: DaemonConfig) -> Iterator[tuple[str, str]]:
+    for key, value in (("socket", daemon.socket), ("state_dir", daemon.state_dir), ("log_dir", daemon.log_dir)):
+        yield from _absolute(key, value)
+    if len(os.fsencode(daemon.socket)) > SOCKET_PATH_BYTES:
+        yield "socket", f"path is {len(os.fsencode(daemon.socket))} bytes long, the kernel takes {SOCKET_PATH_BYTES}"
+    if daemon.socket_group is not None:
+        yield from _known_group("socket_group", daemon.socket_group)
+    for key, users in (("admins", daemon.admins), ("operators", daemon.operators), ("readers", daemon.readers)):
+        for user in users:
+            yield from _known_principal(key, user)
+    if daemon.listen and not _is_address(daemon.listen):
+        yield "listen", f'expected "HOST:PORT" or "", got {shown(daemon.listen)}'
+    for key, directory in (("log_dir", daemon.log_dir), ("state_dir", daemon.state_dir)):
+        yield from _usable_directory(key, directory)
+
+
+def _server_problems(server: ServerConfig) -> Iterator[tuple[str, str]]:
+    if not _NAME.fullmatch(server.name) or server.name == "all":
+        yield "", 'expected a name of 1-64 letters, digits, ".", "_" or "-", not "all"; the first a letter or digit'
+    if not server.command:
+        yield "command", 'expected a list such as ["python", "-m", "module"], got none'
+    elif not server.command[0]:
+        yield "command[0]", "expected the program to run, got an empty text"
+    for index, word in enumerate(server.command):
+        if "\0" in word:
+            yield f"command[{index}]", "contains a NUL byte, which no argument can carry"
+    yield from _paths(server)
+    yield from _identity(server)
+    yield from _environment(server.environment)
+    yield from _policy(server)
+    if len(set(server.gpus.indices)) != len(server.gpus.indices):
+        yield "gpus", "names a device twice"
+
+
+def _paths(server: ServerConfig) -> Iterator[tuple[str, str]]:
+    for key, value in (("env_file", server.env_file), ("directory", server.directory)):
+        if value is not None:
+            yield from _absolute(key, value)
+    if server.readiness.path is not None and not server.readiness.path.startswith("/"):
+        yield "readiness.path", f'expected a path that begins with "/", got {shown(server.readiness.path)}'
+
+
+def _identity(server: ServerConfig) -> Iterator[tuple[str, str]]:
+    if server.user is not None:
+        yield from _known_principal("user", server.user)
+    if server.group is not None:
+        yield from _known_group("group", server.group)
+
+
+def _environment(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for key, value in environment.items():
+        if not _VARIABLE.fullmatch(key):
+            yield join("environment", key), "expected the name of an environment variable"
+        if "\0" in value:
+            yield join("environment", key), "contains a NUL byte, which no variable can carry"
+
+
+def _policy(server: ServerConfig) -> Iterator[tuple[str, str]]:
+    if f"SIG{server.stop.signal}" not in signal.Signals.__members__:
+        yield "stop.signal", f'expected a signal such as "TERM", got {shown(server.stop.signal)}'
+    if server.restart.backoff_max_s < server.restart.backoff_s:
+        yield "restart.backoff_max", "is shorter than restart.backoff"
+    for phase, deadline in server.deadlines.items():
+        if deadline.stall_s is not None and deadline.limit_s is not None and deadline.limit_s < deadline.stall_s:
+            yield join("deadlines", phase) + ".limit", "is shorter than stall"
+
+
+def _absolute(key: str, value: str) -> Iterator[tuple[str, str]]:
+    if not value.startswith("/"):
+        yield key, f'expected a path that begins with "/", got {shown(value)}'
+    elif "\0" in value:
+        yield key, "contains a NUL byte, which no path can carry"
+
+
+def _known_principal(key: str, name: str) -> Iterator[tuple[str, str]]:
+    """A user by name or number, or a group as "@name"."""
+    if name.startswith("@"):
+        yield from _known_group(key, name[1:])
+        return
+    if name.isascii() and name.isdigit():
+        return
+    try:
+        pwd.getpwnam(name)
+    except (KeyError, ValueError):
+        yield key, f"this host has no user {shown(name)}"
+
+
+def _known_group(key: str, name: str) -> Iterator[tuple[str, str]]:
+    if name.isascii() and name.isdigit():
+        return
+    try:
+        grp.getgrnam(name)
+    except (KeyError, ValueError):
+        yield key, f"this host has no group {shown(name)}"
+
+
+def _is_address(listen: str) -> bool:
+    host, colon, port = listen.rpartition(":")
+    return bool(colon and host and port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535)
+
+
+def _usable_directory(key: str, directory: str) -> Iterator[tuple[str, str]]:
+    """The directory can be read and written, or can be made. Nothing is made here."""
+    if not directory.startswith("/") or "\0" in directory:
+        return
+    place = Path(directory)
+    while not os.path.lexists(place) and place != place.parent:
+        place = place.parent
+    if not place.is_dir():
+        yield key, f"cannot use {shown(directory)}: {shown(str(place))} is not a directory"
+    elif not os.access(place, os.R_OK | os.W_OK | os.X_OK):
+        made = "read and written" if str(place) == directory else "made"
+        yield key, f"cannot use {shown(directory)}: it cannot be {made} by user {os.geteuid()}"

@@ -1,0 +1,111 @@
+"""Reads the main file and its conf.d into one Config, or says in one line each what is wrong and where."""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from supervisor.config.checks import check_collisions, check_daemon, check_server
+from supervisor.config.model import Config, DaemonConfig, ServerConfig
+from supervisor.config.reader import Problems, join, read_struct, unknown_key
+
+FILE_BYTES_MAX = 4 * 2**20
+
+
+class ConfigError(Exception):
+    """One line per problem: cannot use FILE: KEY.PATH: what is wrong."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+
+
+def load(path: str | Path) -> Config:
+    """The configuration in `path` and in conf.d/*.toml beside it. Raises ConfigError with every problem found."""
+    main = Path(path)
+    reading = _Reading()
+    tables = [(file, _read_toml(file, reading)) for file in (main, *sorted((main.parent / "conf.d").glob("*.toml")))]
+    daemon = DaemonConfig()
+    for file, table in tables:
+        if file == main:
+            daemon = reading.daemon(file, table.pop("daemon", {}))
+        reading.servers(file, table.pop("server", {}))
+        known = ("daemon", "server") if file == main else ("server",)
+        reading.blame(file, [(key, unknown_key(key, known)) for key in table])
+    config = Config(daemon=daemon, servers=reading.found)
+    if not reading.problems:
+        for key, text in check_collisions(config):
+            reading.blame(reading.file_of(key), [(key, text)])
+    if reading.problems:
+        raise ConfigError(reading.problems)
+    return config
+
+
+def config_hash(server: ServerConfig) -> str:
+    """The same text for the same settings, whatever their order in the file; no setting can be read out of it."""
+    encoded = msgspec.json.encode(server, order="deterministic")
+    return hashlib.sha256(encoded).hexdigest()[:16]
+
+
+class _Reading:
+    """What has been found so far, and where."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, ServerConfig] = {}
+        self.problems: list[str] = []
+        self._files: dict[str, Path] = {}
+
+    def blame(self, file: Path, problems: Problems) -> None:
+        self.problems += [f"cannot use {file}: {path}: {text}" for path, text in problems]
+
+    def file_of(self, key: str) -> Path:
+        return next(file for name, file in self._files.items() if key.startswith(join("server", name) + "."))
+
+    def daemon(self, file: Path, table: object) -> DaemonConfig:
+        problems: Problems = []
+        daemon = read_struct(DaemonConfig, table, "daemon", problems)
+        self.blame(file, problems if daemon is None else check_daemon(daemon))
+        return daemon or DaemonConfig()
+
+    def servers(self, file: Path, table: object) -> None:
+        if not isinstance(table, dict):
+            self.blame(file, [("server", "expected tables such as [server.NAME]")])
+            return
+        for name, inner in table.items():
+            self._server(file, name, inner)
+
+    def _server(self, file: Path, name: str, table: object) -> None:
+        problems: Problems = []
+        server = read_struct(ServerConfig, table, join("server", name), problems, name=name)
+        if server is not None:
+            problems = check_server(server)
+        if name in self._files:
+            problems.append((join("server", name), f"is already defined in {self._files[name]}"))
+        elif server is not None:
+            self.found[name] = server
+        self._files.setdefault(name, file)
+        self.blame(file, problems)
+
+
+def _read_toml(file: Path, reading: _Reading) -> dict[str, Any]:
+    try:
+        data = file.read_bytes()
+        if len(data) > FILE_BYTES_MAX:
+            raise ValueError(f"is {len(data)} bytes long, at most {FILE_BYTES_MAX} are read")
+        return tomllib.loads(data.decode())
+    except OSError as error:
+        reading.problems.append(f"cannot use {file}: {error.strerror}")
+    except UnicodeDecodeError as error:
+        reading.problems.append(f"cannot use {file}: byte {error.start} is not UTF-8")
+    except (ValueError, RecursionError) as error:
+        reading.problems.append(f"cannot use {file}: {_one_line(error)}")
+    return {}
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return f"{text[0].lower()}{text[1:]}"

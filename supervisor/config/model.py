@@ -1,0 +1,177 @@
+"""The configuration as frozen values: what an operator may write, with its defaults and units.
+
+Attributes carry units (`grace_s`); the key in the file does not (`grace = "90s"`).
+"""
+
+from __future__ import annotations
+
+import enum
+import signal
+from typing import Annotated, TypeAlias
+
+import msgspec
+
+DEFAULT_ENGINE = "sglang"  # the one place that names it: a profile of this name must exist
+DEFAULT_SOCKET = "/run/sglang-supervisor/control.sock"
+PORT_OPTION = "--port"  # of every engine we have a profile for; `port` in the file overrides it
+
+# How a value is written in the file; `supervisor.config.reader` acts on it.
+_DURATION = {"written": "duration"}
+_SIZE = {"written": "size"}
+_LIMIT = {"written": "limit"}
+_OCTAL = {"written": "octal"}
+
+Duration: TypeAlias = Annotated[float, msgspec.Meta(extra=_DURATION)]
+Size: TypeAlias = Annotated[int, msgspec.Meta(extra=_SIZE)]
+ResourceLimit: TypeAlias = Annotated[int, msgspec.Meta(extra=_LIMIT)]
+Mode: TypeAlias = Annotated[int, msgspec.Meta(extra=_OCTAL)]
+Port: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+Ratio: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+UNLIMITED = -1  # RLIM_INFINITY as Python's resource module has it
+
+
+class OnForeign(enum.StrEnum):
+    """What to do before a start when somebody else's process holds memory of our devices."""
+
+    WAIT = "wait"
+    FAIL = "fail"
+    KILL_SAME_USER = "kill-same-user"
+
+
+class GpuPlan(msgspec.Struct, frozen=True):
+    """Devices by index, or any healthy `count` of them; neither means no lease."""
+
+    indices: tuple[int, ...] = ()
+    count: Count = 0
+
+    @property
+    def size(self) -> int:
+        """How many devices the server gets."""
+        return len(self.indices) or self.count
+
+
+class StopConfig(msgspec.Struct, frozen=True):
+    """How a server is ended: signal, grace, then the whole tree is killed."""
+
+    signal: str = "TERM"
+    grace_s: Duration = msgspec.field(default=60.0, name="grace")
+    startup_grace_s: Duration = msgspec.field(default=5.0, name="startup_grace")
+    freeze: bool = False
+
+    @property
+    def signal_number(self) -> int:
+        """The number behind the name, which the loader has checked."""
+        return signal.Signals[f"SIG{self.signal}"].value
+
+
+class PhaseDeadline(msgspec.Struct, frozen=True):
+    """Limits of one phase: without any progress for `stall_s`, or `limit_s` in all; None = the profile's."""
+
+    stall_s: Duration | None = msgspec.field(default=None, name="stall")
+    limit_s: Duration | None = msgspec.field(default=None, name="limit")
+
+
+class RestartConfig(msgspec.Struct, frozen=True):
+    """Exponential backoff with jitter, and a budget of restarts per window."""
+
+    backoff_s: Duration = msgspec.field(default=5.0, name="backoff")
+    backoff_max_s: Duration = msgspec.field(default=300.0, name="backoff_max")
+    budget: Count = 5
+    window_s: Duration = msgspec.field(default=3600.0, name="window")
+    factor: Annotated[float, msgspec.Meta(ge=1)] = 2.0
+    jitter: Ratio = 0.2
+
+
+class ReadinessConfig(msgspec.Struct, frozen=True):
+    """Where and how readiness is asked; None = the profile's."""
+
+    path: str | None = None
+    timeout_s: Duration | None = msgspec.field(default=None, name="timeout")
+    interval_s: Duration | None = msgspec.field(default=None, name="interval")
+
+
+class LimitsConfig(msgspec.Struct, frozen=True):
+    """Resource limits of the server's processes; None = inherited from the daemon."""
+
+    nofile: ResourceLimit | None = None
+    memlock: ResourceLimit | None = None
+
+
+class LogConfig(msgspec.Struct, frozen=True):
+    """How many attempts' log files of a server are kept, and how large they may be together."""
+
+    keep: Annotated[int, msgspec.Meta(ge=1)] = 10
+    size_bytes: Size = msgspec.field(default=10**10, name="size")
+
+
+class ServerConfig(msgspec.Struct, frozen=True):
+    """One server as configured. `name` is its table's key."""
+
+    name: str
+    command: tuple[str, ...] = ()
+    engine: str = DEFAULT_ENGINE
+    host: str = "127.0.0.1"
+    port: Port = 0  # 0: read from the command, see `effective_port`
+    gpus: GpuPlan = GpuPlan()
+    autostart: bool = True
+    user: str | None = None
+    group: str | None = None
+    environment: dict[str, str] = msgspec.field(default_factory=dict)
+    env_file: str | None = None
+    directory: str | None = None
+    umask: Mode = 0o022
+    nice: Annotated[int, msgspec.Meta(ge=-20, le=19)] = 0
+    oom_score_adj: Annotated[int, msgspec.Meta(ge=-1000, le=1000)] = 0
+    limits: LimitsConfig = LimitsConfig()
+    stop: StopConfig = StopConfig()
+    deadlines: dict[str, PhaseDeadline] = msgspec.field(default_factory=dict)
+    restart: RestartConfig = RestartConfig()
+    readiness: ReadinessConfig = ReadinessConfig()
+    on_foreign: OnForeign = OnForeign.WAIT
+    memory_tolerance_bytes: Size = msgspec.field(default=512 * 2**20, name="memory_tolerance")
+    log: LogConfig = LogConfig()
+
+    @property
+    def effective_port(self) -> int:
+        """The configured port, else the command's, else 0: then only the profile's default is left."""
+        return self.port or port_of(self.command)
+
+
+class DaemonConfig(msgspec.Struct, frozen=True):
+    """The daemon itself. `listen` is "HOST:PORT" of the read-only TCP endpoints, "" for none."""
+
+    socket: str = DEFAULT_SOCKET
+    socket_mode: Mode = 0o660
+    socket_group: str | None = None
+    admins: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
+    readers: tuple[str, ...] = ()
+    state_dir: str = "/var/lib/sglang-supervisor"
+    log_dir: str = "/var/log/sglang-supervisor"
+    listen: str = "127.0.0.1:9877"
+
+    @property
+    def listen_address(self) -> tuple[str, int] | None:
+        """Host and port of `listen`, which the loader has checked; None when TCP is off."""
+        host, _, port = self.listen.rpartition(":")
+        return (host.strip("[]"), int(port)) if self.listen else None
+
+
+class Config(msgspec.Struct, frozen=True):
+    """Everything read from the main file and its conf.d."""
+
+    daemon: DaemonConfig = DaemonConfig()
+    servers: dict[str, ServerConfig] = msgspec.field(default_factory=dict, name="server")
+
+
+def port_of(command: tuple[str, ...]) -> int:
+    """The last `--port N` or `--port=N` of a command (argument parsers let the last one win); 0 without one."""
+    value = ""
+    for index, word in enumerate(command):
+        if word == PORT_OPTION and index + 1 < len(command):
+            value = command[index + 1]
+        elif word.startswith(f"{PORT_OPTION}="):
+            value = word.partition("=")[2]
+    return int(value) if value.isascii() and value.isdigit() and len(value) <= 5 and int(value) <= 65535 else 0
