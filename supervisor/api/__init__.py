@@ -1,0 +1,1 @@
+"""The control socket: HTTP and JSON over snapshots and requests."""

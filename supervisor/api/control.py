@@ -1,0 +1,92 @@
+"""What the API needs of the daemon, as a protocol that the daemon and the tests' fake both fulfil."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+from supervisor.events import RestartRequested, SignalRequested, StartRequested, StopRequested
+from supervisor.snapshot import ServerSnapshot
+
+Request: TypeAlias = StartRequested | StopRequested | RestartRequested | SignalRequested
+
+
+class Clock(msgspec.Struct, frozen=True):
+    """One moment on both clocks: CLOCK_MONOTONIC for arithmetic, seconds of the epoch for people."""
+
+    monotonic: float
+    wall: float
+
+    def wall_of(self, monotonic: float) -> float:
+        """The epoch seconds of another moment of the monotonic clock."""
+        return self.wall + (monotonic - self.monotonic)
+
+
+class EventRecord(msgspec.Struct, frozen=True):
+    """One row of the journal as people follow it: a facet of a server changed, or somebody asked for something."""
+
+    id: int
+    wall: float
+    server: str
+    facet: str
+    before: str = ""
+    after: str = ""
+    reason: str = ""
+    attempt: int = 0
+
+
+class DaemonInfo(msgspec.Struct, frozen=True):
+    """Facts about the daemon itself."""
+
+    version: str
+    pid: int
+    started_wall: float
+    config_path: str
+    state_dir: str
+    log_dir: str
+    log_path: str = ""
+
+
+class Control(Protocol):
+    """The daemon as the API sees it. Reading never waits for a server; nothing here is called from another thread."""
+
+    def snapshots(self) -> Sequence[ServerSnapshot]:
+        """All servers in the order of the configuration."""
+        ...
+
+    def snapshot(self, name: str) -> ServerSnapshot | None:
+        """One server, None when there is no such name."""
+        ...
+
+    def clock(self) -> Clock:
+        """Now."""
+        ...
+
+    async def request(self, name: str, event: Request) -> None:
+        """Deliver the event; returns when the server has handled it, so that the next snapshot shows its effect.
+
+        Raises KeyError when the server has gone meanwhile.
+        """
+        ...
+
+    def change(self) -> int:
+        """A counter that grows with every change of any snapshot and with every new event record."""
+        ...
+
+    async def changed(self, after: int) -> int:
+        """Wait until `change()` is above `after`; returns it. Only cancellation ends the wait otherwise."""
+        ...
+
+    async def events(self, since: int | None, server: str | None, limit: int) -> Sequence[EventRecord]:
+        """At most `limit` records in order of id: those above `since`, or the last ones when it is None."""
+        ...
+
+    def daemon_info(self) -> DaemonInfo:
+        """Facts about the daemon."""
+        ...
+
+    async def shutdown(self, by: str) -> None:
+        """Ask the daemon to stop its servers and end; returns at once."""
+        ...

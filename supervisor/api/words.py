@@ -1,0 +1,155 @@
+"""Says a server's state in supervisord's words, so that old habits and the real supervisorctl work."""
+
+from __future__ import annotations
+
+import enum
+import time
+
+from supervisor.api.control import Clock
+from supervisor.snapshot import ServerSnapshot, StartupView
+from supervisor.units import format_duration
+
+
+class State(enum.IntEnum):
+    """supervisord's process states with its numbers."""
+
+    STOPPED = 0
+    STARTING = 10
+    RUNNING = 20
+    BACKOFF = 30
+    STOPPING = 40
+    EXITED = 100
+    FATAL = 200
+    UNKNOWN = 1000
+
+
+def state_of(snapshot: ServerSnapshot) -> State:
+    """The supervisord state that tells an operator the same as our facets."""
+    match snapshot.lifecycle.value:
+        case "stopped":
+            return State.EXITED if snapshot.exit is not None and snapshot.goal == "up" else State.STOPPED
+        case "starting":
+            return State.STARTING
+        case "running":
+            return State.RUNNING
+        case "draining" | "stopping":
+            return State.STOPPING
+        case "reclaiming":  # before a start the devices are still dirty; after a stop they are being proven free
+            return State.STARTING if snapshot.goal == "up" else State.STOPPING
+        case "backoff":
+            return State.BACKOFF
+        case "fatal" | "quarantined":
+            return State.FATAL
+        case _:
+            return State.UNKNOWN
+
+
+def is_healthy(snapshot: ServerSnapshot) -> bool:
+    """Whether requests may be sent to it."""
+    return snapshot.lifecycle.value == "running" and snapshot.readiness.value == "success"
+
+
+def describe(snapshot: ServerSnapshot, clock: Clock) -> str:
+    """The third column of `status`."""
+    parts = [_main_part(snapshot, clock), *_restarts(snapshot)]
+    return ", ".join(part for part in parts if part)
+
+
+def _main_part(snapshot: ServerSnapshot, clock: Clock) -> str:
+    match snapshot.lifecycle.value:
+        case "running":
+            return _running(snapshot, clock)
+        case "starting":
+            return _starting(snapshot, clock)
+        case "backoff":
+            return _backoff(snapshot, clock)
+        case "stopped" if snapshot.exit is None:
+            return "Not started"
+        case "stopped":
+            return _stop_time(snapshot, clock)
+        case "quarantined":
+            return f"quarantined: {_cause(snapshot)}"
+        case "fatal":
+            return _cause(snapshot)
+        case _:
+            return _under_way(snapshot, clock)
+
+
+def _running(snapshot: ServerSnapshot, clock: Clock) -> str:
+    since = snapshot.ready_since if snapshot.ready_since is not None else snapshot.lifecycle.since
+    text = f"pid {snapshot.pid}, uptime {_uptime(clock.monotonic - since)}"
+    return text if snapshot.verdict.value in ("idle", "unknown") else f"{text}, {_verdict(snapshot)}"
+
+
+def _verdict(snapshot: ServerSnapshot) -> str:
+    value, reason = snapshot.verdict.value, snapshot.verdict.reason
+    return f"{value}: {reason}" if reason and value in ("stalled", "degraded", "dead") else value
+
+
+def _starting(snapshot: ServerSnapshot, clock: Clock) -> str:
+    start = snapshot.start
+    if start is None:
+        return _under_way(snapshot, clock)
+    parts = [f"{start.phase}{_percent(start)} for {format_duration(clock.monotonic - start.since)}"]
+    if start.laggard:
+        parts.append(f"{start.laggard} slowest")
+    eta_s = _eta_s(start)
+    if eta_s is not None:
+        parts.append(f"about {format_duration(eta_s)} left in it")
+    if snapshot.verdict.value in ("stalled", "dead", "degraded"):
+        parts.append(_verdict(snapshot))
+    return ", ".join(parts)
+
+
+def _percent(start: StartupView) -> str:
+    ratios = [rank.progress.ratio for rank in start.ranks if rank.phase == start.phase and rank.progress is not None]
+    return f" {min(ratios) * 100:.0f} %" if ratios else ""
+
+
+def _eta_s(start: StartupView) -> float | None:
+    etas = [
+        rank.progress.eta_s
+        for rank in start.ranks
+        if rank.phase == start.phase and rank.progress is not None and rank.progress.eta_s is not None
+    ]
+    return max(etas) if etas else None
+
+
+def _backoff(snapshot: ServerSnapshot, clock: Clock) -> str:
+    if snapshot.backoff_until is None:
+        return _cause(snapshot)
+    left_s = max(0.0, snapshot.backoff_until - clock.monotonic)
+    return f"{_cause(snapshot)}, next start in {format_duration(left_s)}"
+
+
+def _under_way(snapshot: ServerSnapshot, clock: Clock) -> str:
+    what = snapshot.stop_stage or snapshot.lifecycle.reason or snapshot.lifecycle.value
+    return f"{what} for {format_duration(max(0.0, clock.monotonic - snapshot.lifecycle.since))}"
+
+
+def _cause(snapshot: ServerSnapshot) -> str:
+    if snapshot.lifecycle.reason:
+        return snapshot.lifecycle.reason
+    if snapshot.diagnosis is not None:
+        return snapshot.diagnosis.cause
+    return snapshot.exit.reason if snapshot.exit is not None and snapshot.exit.reason else "unknown error"
+
+
+def _restarts(snapshot: ServerSnapshot) -> list[str]:
+    if snapshot.restarts == 0 or snapshot.lifecycle.value == "stopped":
+        return []
+    return [f"{snapshot.restarts} restart{'' if snapshot.restarts == 1 else 's'}"]
+
+
+def _stop_time(snapshot: ServerSnapshot, clock: Clock) -> str:
+    """supervisord's form, in the daemon's time zone: "Nov 29 01:10 PM"."""
+    moment = snapshot.exit.at if snapshot.exit is not None else snapshot.lifecycle.since
+    return time.strftime("%b %d %I:%M %p", time.localtime(clock.wall_of(moment)))
+
+
+def _uptime(seconds: float) -> str:
+    """supervisord's form: "0:00:04", "1 day, 2:03:04"."""
+    whole = max(0, int(seconds))
+    days, rest = divmod(whole, 86400)
+    clock_text = f"{rest // 3600}:{rest % 3600 // 60:02d}:{rest % 60:02d}"
+    return clock_text if days == 0 else f"{days} day{'' if days == 1 else 's'}, {clock_text}"
