@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 VERSION = "0.5.23"
@@ -54,9 +55,15 @@ def main(arguments: list[str]) -> int:
         return UNAVAILABLE
     if arguments[:1] == ["serve"]:
         command = install.command(*arguments[1:])
-        os.execve(command[0], command, os.environ | install.environment())
+        os.execve(command[0], command, os.environ | install.environment(ranks_in(command)))
     print(install.root)
     return 0
+
+
+def ranks_in(command: list[str]) -> int:
+    """The value of --tp, 1 without it."""
+    named = [value for option, value in pairwise(command) if option in ("--tp", "--tp-size")]
+    return int(named[-1]) if named else 1
 
 
 def default_root() -> Path:
@@ -119,17 +126,17 @@ class Install:
         fixed += ["--max-running-requests", "8", "--grammar-backend", "none", "--sleep-on-idle"]
         return [str(self.python), "-m", "sglang.launch_server", "--model-path", str(self.model), *fixed, *arguments]
 
-    def environment(self) -> dict[str, str]:
+    def environment(self, ranks: int = 1) -> dict[str, str]:
         """What the server needs on top of PATH and HOME."""
-        return {
+        # Without it tensor parallelism beyond the number of NUMA nodes ends at start.
+        binding = {"SGLANG_CPU_OMP_THREADS_BIND": "|".join(map(str, range(ranks)))} if ranks > 1 else {}
+        return binding | {
             "SGLANG_USE_CPU_ENGINE": "1",  # SGLang's platform test then answers "cpu"
             "HF_HUB_OFFLINE": "1",
             "TRANSFORMERS_OFFLINE": "1",
             "PYTHONPATH": str(self.stand_ins),
             "TORCHDYNAMO_DISABLE": "1",  # torch.compile does nothing: no C++ compiler at start
             "SGLANG_DISABLED_MODEL_ARCHS": ",".join(self._other_models()),
-            # Without it tensor parallelism beyond the number of NUMA nodes ends at start.
-            "SGLANG_CPU_OMP_THREADS_BIND": "0|1",
         }
 
     def _other_models(self) -> list[str]:
