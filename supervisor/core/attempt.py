@@ -1,0 +1,152 @@
+"""What is known about one attempt of a server: its process, its log's story, its probes, its end."""
+
+from __future__ import annotations
+
+import enum
+
+from supervisor.actions import Probe
+from supervisor.core.diagnose import CauseFinder
+from supervisor.core.health import Health, HealthBook
+from supervisor.core.progress import Advance, PhaseTracker
+from supervisor.core.settings import Settings
+from supervisor.events import LineMatched, Probed, ProbeOutcome, Spawned, StuckProcess
+from supervisor.profile import CommandFacts, Profile
+from supervisor.snapshot import DiagnosisView, ExitView, StartupView
+
+
+class EndKind(enum.StrEnum):
+    """Who or what ended the attempt."""
+
+    OPERATOR = "operator"
+    STALL = "stall"
+    DEAD = "dead"
+    EXIT = "exit"
+    SPAWN = "spawn"
+
+
+class Attempt:
+    """State of one attempt. Lives from the launch until the next attempt begins."""
+
+    def __init__(self, number: int, settings: Settings, profile: Profile, facts: CommandFacts, now: float) -> None:
+        self.number = number
+        self.begun = now
+        self.pid: int | None = None
+        self.log_path = ""
+        self.ready_at: float | None = None
+        self.ending: EndKind | None = None
+        self.ending_reason = ""
+        self.permanent = False
+        self.signals: set[int] = set()
+        self.stop_stage = ""
+        self.stuck: tuple[StuckProcess, ...] = ()
+        self.evidence_path = ""
+        self.evidence_asked = False
+        self.exit: ExitView | None = None
+        self.probing = False
+        self.fatal_text = ""
+        self.diagnosis: DiagnosisView | None = None
+        self.health = HealthBook(settings.readiness, settings.model)
+        self._settings = settings
+        self._finder = CauseFinder(profile)
+        self._tracker = PhaseTracker(profile, facts)
+        self._stages = profile.stages
+        self._warming_delay_s = settings.readiness.warming_interval_s
+        self._probes = 0
+        self._tracker.begin(now)
+
+    def spawned(self, event: Spawned) -> None:
+        """The process runs."""
+        self.pid = event.pid
+        self.log_path = event.log_path
+
+    def line(self, event: LineMatched, now: float) -> Advance:
+        """Take in one matched record of the log."""
+        self._finder.observe(event)
+        return self._tracker.observe(event, now)
+
+    def probed(self, event: Probed, now: float, *, draining: bool) -> None:
+        """Take in one probe's outcome."""
+        self.probing = False
+        self.health.observe(event, now, draining=draining)
+
+    def next_probe(self) -> Probe:
+        """The probe to make now; while starting every good answer is identified, later every few."""
+        self.probing = True
+        self._probes += 1
+        settings = self._settings.readiness
+        identify = self.ready_at is None or self._probes % settings.reidentify_every == 0
+        return Probe(self.number, settings.timeout_s, identify)
+
+    def probe_delay_s(self) -> float:
+        """How long to wait before the next probe, by what the last one saw.
+
+        A 503 of a warming server comes at once and ends within seconds, so it is asked ten times a second at first;
+        the delay grows, since each answer costs the engine a line in its log.
+        """
+        settings = self._settings.readiness
+        if self.ready_at is not None:
+            return settings.interval_s
+        if self.health.last_outcome is not ProbeOutcome.UNAVAILABLE:
+            return settings.refused_interval_s
+        delay = self._warming_delay_s
+        self._warming_delay_s = min(settings.warming_interval_max_s, delay * 1.15)
+        return delay
+
+    def view(self, now: float) -> StartupView:
+        """Phases per rank as the log tells them."""
+        return self._tracker.view(now)
+
+    def last_progress(self, now: float) -> float:
+        """The last moment at which the log showed recognised progress; the launch at the earliest."""
+        return max(self.begun, self.view(now).last_progress)
+
+    def stall_at(self, now: float) -> tuple[float, str, str]:
+        """When the start is called stalled, the phase that says so, and by which rule ("stall" or "limit")."""
+        view = self.view(now)
+        limit = self._settings.limit(view.phase)
+        silent = self.last_progress(now) + limit.stall_s
+        over = max(self.begun, view.since) + limit.limit_s
+        return (silent, view.phase, "stall") if silent <= over else (over, view.phase, "limit")
+
+    def alive_by_log(self, now: float) -> bool:
+        """Whether the log showed progress since the probes began to fail, or lately."""
+        failing = self.health.failing_since
+        recent = now - self._settings.readiness.liveness_stall_s
+        return self.last_progress(now) > max(recent, failing if failing is not None else recent)
+
+    def liveness_lost(self, now: float) -> bool:
+        """Whether probes have failed for long and nothing else speaks for the server."""
+        return self.health.opinion.liveness is Health.FAILURE and not self.alive_by_log(now)
+
+    def end(self, kind: EndKind, reason: str) -> bool:
+        """Note why the attempt ends; the first reason stands. False when one was noted before."""
+        if self.ending is not None:
+            return False
+        self.ending = kind
+        self.ending_reason = reason
+        return True
+
+    def conclude(self, now: float) -> DiagnosisView:
+        """Class, evidence and remedy of the end, from the log, the exit code and our own signals."""
+        code = self.exit.code if self.exit else None
+        view = self.view(now)
+        self.diagnosis = self._finder.conclude(code, frozenset(self.signals), alive=self.exit is None, stage=view.stage)
+        return self.diagnosis
+
+    def stage_order(self, now: float) -> int:
+        """How far the start came, as the index of its coarse stage."""
+        stage = self.view(now).stage
+        return self._stages.index(stage) if stage in self._stages else 0
+
+    def summary(self) -> str:
+        """The end in a few words."""
+        code = self.exit.code if self.exit else None
+        match self.ending:
+            case EndKind.STALL | EndKind.DEAD | EndKind.SPAWN:
+                return self.ending_reason
+            case _ if code is None:
+                return "ended, exit status unknown"
+            case _ if code < 0:
+                return f"ended by signal {-code}"
+            case _:
+                return f"exited with status {code}"

@@ -1,0 +1,79 @@
+"""Lays one server's configuration over its engine's profile and command line: `Settings`, all in seconds."""
+
+from __future__ import annotations
+
+import math
+
+from supervisor.config import PhaseDeadline, ServerConfig
+from supervisor.core.settings import (
+    PhaseLimit,
+    ReadinessSettings,
+    ReclaimSettings,
+    RestartSettings,
+    Settings,
+    StopSettings,
+)
+from supervisor.profile import CommandFacts, PhaseRule, Profile
+
+
+def resolve(config: ServerConfig, profile: Profile, facts: CommandFacts, gpus: tuple[int, ...] = ()) -> Settings:
+    """What `Server` needs to know. `gpus` are the devices that the lease gave; the plan's own by default."""
+    return Settings(
+        name=config.name,
+        engine=profile.name,
+        port=config.port or facts.port,
+        gpus=gpus or config.gpus.indices,
+        model=facts.served_name or facts.model_path,
+        autostart=config.autostart,
+        deadlines=_deadlines(config, profile),
+        readiness=_readiness(config, profile),
+        stop=_stop(config, profile),
+        restart=_restart(config),
+        reclaim=ReclaimSettings(on_foreign=config.on_foreign),
+    )
+
+
+def _deadlines(config: ServerConfig, profile: Profile) -> dict[str, PhaseLimit]:
+    """The profile's deadlines under both names of a phase, with the file's laid over them."""
+    limits: dict[str, PhaseLimit] = {}
+    for rule in profile.phases:
+        for name in {rule.name, rule.speculative_name or rule.name}:
+            limits[name] = _limit(rule, config.deadlines.get(name))
+    return limits
+
+
+def _limit(rule: PhaseRule, own: PhaseDeadline | None) -> PhaseLimit:
+    stall_s = own.stall_s if own and own.stall_s is not None else rule.stall_s
+    limit_s = own.limit_s if own and own.limit_s is not None else rule.limit_s
+    return PhaseLimit(stall_s or math.inf, limit_s or math.inf)  # 0 switches a deadline off
+
+
+def _readiness(config: ServerConfig, profile: Profile) -> ReadinessSettings:
+    own, rule = config.readiness, profile.readiness
+    return ReadinessSettings(
+        timeout_s=own.timeout_s if own.timeout_s is not None else rule.timeout_s,
+        warming_interval_s=rule.warming_interval_s,
+        interval_s=own.interval_s if own.interval_s is not None else rule.interval_s,
+        failure_threshold=rule.failure_threshold,
+    )
+
+
+def _stop(config: ServerConfig, profile: Profile) -> StopSettings:
+    own, rule = config.stop, profile.stop
+    return StopSettings(
+        grace_s=own.grace_s if own.grace_s is not None else rule.grace_s,
+        startup_grace_s=own.startup_grace_s if own.startup_grace_s is not None else rule.startup_grace_s,
+        signal=own.signal_number,
+    )
+
+
+def _restart(config: ServerConfig) -> RestartSettings:
+    own = config.restart
+    return RestartSettings(
+        backoff_s=own.backoff_s,
+        backoff_max_s=own.backoff_max_s,
+        factor=own.factor,
+        jitter=own.jitter,
+        budget=own.budget,
+        window_s=own.window_s,
+    )

@@ -1,0 +1,81 @@
+"""What one server's decisions are made with: its configuration laid over its engine's profile, all in seconds."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class PhaseLimit(msgspec.Struct, frozen=True):
+    """How long a phase may go without progress, and how long it may last at all. `inf` switches one off."""
+
+    stall_s: float
+    limit_s: float
+
+
+class ReadinessSettings(msgspec.Struct, frozen=True):
+    """How the server is probed. A full answer may take an engine 20 s, so the time-out is longer than that."""
+
+    timeout_s: float = 28.0
+    refused_interval_s: float = 0.25
+    warming_interval_s: float = 0.1
+    warming_interval_max_s: float = 1.0
+    interval_s: float = 10.0
+    failure_threshold: int = 3
+    liveness_stall_s: float = 120.0
+    reidentify_every: int = 6
+
+
+class StopSettings(msgspec.Struct, frozen=True):
+    """Patience of a stop: while serving, while starting, and with a server that is already judged dead."""
+
+    grace_s: float = 90.0
+    startup_grace_s: float = 5.0
+    stall_grace_s: float = 3.0
+    signal: int = 15
+
+
+class RestartSettings(msgspec.Struct, frozen=True):
+    """Backoff and budget of restarts after failures."""
+
+    backoff_s: float = 5.0
+    backoff_max_s: float = 300.0
+    factor: float = 2.0
+    jitter: float = 0.2
+    budget: int = 5
+    window_s: float = 3600.0
+    same_cause_limit: int = 3
+    reset_after_s: float = 600.0
+
+
+class ReclaimSettings(msgspec.Struct, frozen=True):
+    """How memory and ports are waited for."""
+
+    recheck_s: float = 0.25
+    recheck_max_s: float = 5.0
+    own_limit_s: float = 60.0
+    on_foreign: str = "wait"  # wait · fail · kill-same-user
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything `Server` consults; made once per configuration by `core.resolve`."""
+
+    name: str
+    engine: str = ""
+    port: int = 0
+    gpus: tuple[int, ...] = ()
+    model: str = ""
+    autostart: bool = True
+    deadlines: dict[str, PhaseLimit] = msgspec.field(default_factory=dict)
+    default_limit: PhaseLimit = PhaseLimit(600.0, 3600.0)
+    readiness: ReadinessSettings = ReadinessSettings()
+    stop: StopSettings = StopSettings()
+    restart: RestartSettings = RestartSettings()
+    reclaim: ReclaimSettings = ReclaimSettings()
+    evidence_limit_s: float = 10.0
+    fatal_grace_s: float = 10.0
+    spawn_limit_s: float = 30.0
+    kill_limit_s: float = 20.0
+
+    def limit(self, phase: str) -> PhaseLimit:
+        """The deadlines of a phase; unknown phases get the generous default."""
+        return self.deadlines.get(phase, self.default_limit)

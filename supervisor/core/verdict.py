@@ -1,0 +1,121 @@
+"""The facets that follow from the others: phase, verdict, health; and the snapshot of them all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from supervisor.core.attempt import Attempt, EndKind
+from supervisor.core.facets import Facets
+from supervisor.core.health import Health
+from supervisor.core.lifecycle import State
+from supervisor.core.restart import RestartBook
+from supervisor.core.settings import Settings
+from supervisor.core.timers import Timer, Timers
+from supervisor.snapshot import ServerSnapshot
+
+_BUSY_FOR_S = 15.0
+
+
+def judge(
+    state: State, attempt: Attempt | None, settings: Settings, now: float
+) -> Iterator[tuple[str, str, str]]:
+    """Each derived facet as (facet, value, reason)."""
+    yield "phase", *_phase(state, attempt, now)
+    yield "verdict", *_verdict(state, attempt, now)
+    if attempt is not None:
+        opinion = attempt.health.opinion
+        on = state in (State.STARTING, State.RUNNING, State.DRAINING)
+        for facet, value in (
+            ("startup", opinion.startup),
+            ("readiness", opinion.readiness),
+            ("liveness", opinion.liveness),
+        ):
+            yield facet, (value if on else Health.UNKNOWN), (opinion.reason if on else "not running")
+
+
+def _phase(state: State, attempt: Attempt | None, now: float) -> tuple[str, str]:
+    if attempt is None or attempt.pid is None or state not in (State.STARTING, State.RUNNING, State.DRAINING):
+        return "", ""
+    if attempt.ready_at is not None:
+        return "healthy", ""
+    view = attempt.view(now)
+    return view.phase, view.laggard
+
+
+def _verdict(state: State, attempt: Attempt | None, now: float) -> tuple[str, str]:
+    match state:
+        case State.STARTING if attempt and attempt.fatal_text:
+            return "dead", attempt.fatal_text
+        case State.STARTING:
+            return "warming", attempt.health.opinion.reason if attempt else ""
+        case State.RUNNING if attempt:
+            return _serving(attempt, now)
+        case State.DRAINING:
+            return "draining", "running requests may finish"
+        case State.STOPPED:
+            return "unknown", "not running"
+        case _:
+            return _ended(attempt)
+
+
+def _serving(attempt: Attempt, now: float) -> tuple[str, str]:
+    opinion = attempt.health.opinion
+    if attempt.fatal_text:
+        return "dead", attempt.fatal_text
+    if opinion.readiness is Health.FAILURE:
+        return "degraded", opinion.reason
+    quiet_s = now - attempt.last_progress(now)
+    return ("busy", "requests move") if quiet_s <= _BUSY_FOR_S else ("idle", opinion.reason)
+
+
+def _ended(attempt: Attempt | None) -> tuple[str, str]:
+    if attempt is None:
+        return "unknown", "not running"
+    match attempt.ending:
+        case EndKind.STALL:
+            return "stalled", attempt.ending_reason
+        case EndKind.OPERATOR:
+            return "draining" if attempt.exit is None else "dead", attempt.ending_reason
+        case _:
+            return "dead", attempt.summary()
+
+
+def snapshot(
+    settings: Settings,
+    facets: Facets,
+    attempt: Attempt | None,
+    number: int,
+    book: RestartBook,
+    timers: Timers,
+    now: float,
+) -> ServerSnapshot:
+    """The facts about one server at `now`."""
+    alive = attempt is not None and attempt.exit is None and attempt.pid is not None
+    return ServerSnapshot(
+        name=settings.name,
+        at=now,
+        goal=facets.view("goal").value,
+        lifecycle=facets.view("lifecycle"),
+        verdict=facets.view("verdict"),
+        startup=facets.view("startup"),
+        readiness=facets.view("readiness"),
+        liveness=facets.view("liveness"),
+        attempt=number,
+        pid=attempt.pid if attempt and alive else None,
+        started=attempt.begun if attempt else None,
+        ready_since=attempt.ready_at if attempt and alive else None,
+        start=attempt.view(now) if attempt else None,
+        deadline=timers.at(Timer.PHASE),
+        restarts=book.total,
+        budget_remaining=book.remaining(now),
+        backoff_until=timers.at(Timer.BACKOFF),
+        exit=attempt.exit if attempt else None,
+        diagnosis=attempt.diagnosis if attempt else None,
+        evidence_path=attempt.evidence_path if attempt else "",
+        stop_stage=attempt.stop_stage if attempt else "",
+        log_path=attempt.log_path if attempt else "",
+        port=settings.port,
+        gpus=settings.gpus,
+        engine=settings.engine,
+        last_progress=attempt.last_progress(now) if attempt else None,
+    )

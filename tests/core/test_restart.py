@@ -1,0 +1,140 @@
+"""The restart policy: backoff, budget, hopeless causes, repeated causes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.core.restart import Ending, Next, RestartBook
+from supervisor.core.settings import RestartSettings
+from supervisor.snapshot import DiagnosisView
+
+SETTINGS = RestartSettings(backoff_s=5, backoff_max_s=300, budget=5, window_s=3600, jitter=0.2, same_cause_limit=3)
+
+
+def ending(attempt: int = 1, at: float = 0.0, *, cause: str = "native-crash", **changes) -> Ending:
+    restart = changes.pop("restart", "maybe")
+    confidence = changes.pop("confidence", 0.9)
+    diagnosis = DiagnosisView(cause, restart=restart, confidence=confidence, remedy=changes.pop("remedy", ""))
+    return Ending(attempt, at, diagnosis, summary="exited with status 1", **changes)
+
+
+def book(**changes) -> RestartBook:
+    from msgspec.structs import replace
+
+    return RestartBook("kimi", replace(SETTINGS, **changes))
+
+
+def test_the_first_failure_waits_about_the_configured_backoff() -> None:
+    decision = book().decide(ending(at=100.0))
+    assert decision.next is Next.BACKOFF
+    assert 104.0 <= decision.due <= 106.0
+    assert "exited with status 1" in decision.reason
+
+
+def test_delays_double_up_to_the_maximum() -> None:
+    it = book(jitter=0.0, budget=100, same_cause_limit=100)
+    delays = []
+    for attempt in range(1, 10):
+        decision = it.decide(ending(attempt, at=attempt))
+        delays.append(decision.due - attempt)
+    assert delays == [5, 10, 20, 40, 80, 160, 300, 300, 300]
+
+
+def test_jitter_is_the_same_for_the_same_attempt_and_differs_between_servers() -> None:
+    a, b = RestartBook("a", SETTINGS), RestartBook("b", SETTINGS)
+    assert a.delay_s(3) == RestartBook("a", SETTINGS).delay_s(3)
+    assert [a.delay_s(n) for n in range(8)] != [b.delay_s(n) for n in range(8)]
+
+
+def test_a_cause_that_no_restart_mends_is_fatal_at_once_with_its_remedy() -> None:
+    decision = book().decide(ending(cause="spec-decode-config", restart="no", remedy="use another draft"))
+    assert decision.next is Next.FATAL
+    assert "spec-decode-config" in decision.reason
+    assert "use another draft" in decision.reason
+
+
+def test_a_guess_is_no_reason_to_leave_a_server_down() -> None:
+    assert book().decide(ending(restart="no", confidence=0.4)).next is Next.BACKOFF
+
+
+def test_a_server_that_served_is_started_again_whatever_the_class_says() -> None:
+    assert book().decide(ending(restart="no", serving_s=30.0)).next is Next.BACKOFF
+
+
+def test_a_command_that_cannot_be_executed_is_fatal() -> None:
+    assert book().decide(ending(permanent=True)).next is Next.FATAL
+
+
+def test_the_budget_ends_in_fatal_and_says_so() -> None:
+    it = book(same_cause_limit=100)
+    decisions = [it.decide(ending(n, at=n * 10.0)) for n in range(1, 7)]
+    assert [d.next for d in decisions[:5]] == [Next.BACKOFF] * 5
+    assert decisions[5].next is Next.FATAL
+    assert "5 restarts within 3600 s spent" in decisions[5].reason
+    assert it.remaining(60.0) == 0
+
+
+def test_failures_older_than_the_window_do_not_count() -> None:
+    it = book(same_cause_limit=100)
+    for n in range(1, 6):
+        it.decide(ending(n, at=n))
+    assert it.remaining(10.0) == 0
+    assert it.remaining(3606.0) == 5
+    assert it.decide(ending(6, at=4000.0)).next is Next.BACKOFF
+
+
+def test_the_same_cause_without_progress_is_quarantined_before_the_budget_is_spent() -> None:
+    it = book()
+    last = [it.decide(ending(n, at=n, stage_order=2)) for n in range(1, 4)][-1]
+    assert last.next is Next.QUARANTINE
+    assert "native-crash 3 times" in last.reason
+
+
+def test_getting_further_breaks_the_repetition() -> None:
+    it = book()
+    assert [it.decide(ending(n, at=n, stage_order=n)).next for n in range(1, 4)] == [Next.BACKOFF] * 3
+
+
+def test_another_cause_breaks_the_repetition() -> None:
+    it = book()
+    causes = ("a", "b", "a", "b")
+    assert {it.decide(ending(n, at=n, cause=c, stage_order=1)).next for n, c in enumerate(causes)} == {Next.BACKOFF}
+
+
+def test_a_long_time_of_service_wipes_the_record() -> None:
+    it = book(jitter=0.0)
+    for n in range(1, 3):
+        it.decide(ending(n, at=n))
+    decision = it.decide(ending(3, at=1000.0, serving_s=900.0))
+    assert decision.due == pytest.approx(1005.0)
+    assert it.remaining(1000.0) == 4
+
+
+def test_an_operator_gets_a_full_budget() -> None:
+    it = book()
+    for n in range(1, 4):
+        it.decide(ending(n, at=n))
+    it.forgive()
+    assert it.remaining(5.0) == 5
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(0, 500), st.sampled_from(["a", "b", ""]), st.sampled_from(["yes", "no", "maybe"]), st.floats(0, 1)
+        ),
+        max_size=30,
+    )
+)
+def test_delays_are_bounded_and_the_window_never_holds_more_restarts_than_the_budget(steps) -> None:
+    it = book()
+    now, restarts = 0.0, []
+    for number, (pause, cause, restart, confidence) in enumerate(steps, 1):
+        now += pause
+        decision = it.decide(ending(number, at=now, cause=cause, restart=restart, confidence=confidence))
+        if decision.next is Next.BACKOFF:
+            assert now <= decision.due <= now + SETTINGS.backoff_max_s
+            restarts.append(now)
+        assert len([at for at in restarts if now - at < SETTINGS.window_s]) <= SETTINGS.budget
