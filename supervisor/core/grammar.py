@@ -1,0 +1,156 @@
+"""Turns lines of an engine's log into matches of its profile's rules.
+
+A progress bar can be glued to the record behind it, so a line is split at the engine's prefix first. Rules for records
+count only behind that prefix, at the start of the message: a prompt which quotes them moves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from supervisor.core.rules import RuleIndex, rule_index
+from supervisor.core.signatures import Found, signature_index
+from supervisor.core.traceback import HEAD, TracebackBlock
+from supervisor.events import LineMatched
+from supervisor.lines import Line
+from supervisor.profile import Profile
+
+TRACEBACK = "traceback"  # the rule of a traceback that no signature knows
+TEXT_KEPT = 2000
+_SPLIT_WITHIN = 64  # a glued record is looked for in so many segments of a line
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """A record behind its prefix, or (`prefixed` False) what stands before the first one."""
+
+    number: int
+    rank: str
+    stamp: str
+    message: str
+    prefixed: bool
+
+
+class LogReader:
+    """Reads one attempt's log. Holds nothing but the tracebacks that are being assembled."""
+
+    def __init__(self, profile: Profile, attempt: int) -> None:
+        self._rules = rule_index(profile)
+        self._signatures = signature_index(profile)
+        self._attempt = attempt
+        self._blocks: dict[str, TracebackBlock] = {}  # by the tag its lines carry, "" = none
+        self._mistrusted = False  # raw lines may go on with a record of users' text
+        self.stamp = ""
+        self.rank = ""
+
+    def read(self, lines: Iterable[Line]) -> list[LineMatched]:
+        """The matches of these lines, in their order. Of a sampled rule only the newest per rank is reported."""
+        matches: list[LineMatched] = []
+        samples: dict[tuple[str, str], LineMatched] = {}
+        for line in lines:
+            for match in self._line(line):
+                if match.rule in self._rules.sampled:
+                    samples[match.rule, match.rank] = match
+                else:
+                    matches.append(match)
+        return sorted([*matches, *samples.values()], key=_number) if samples else matches
+
+    def finish(self) -> list[LineMatched]:
+        """What the end of the log, or a pause in it, completes: the open tracebacks."""
+        blocks, self._blocks = self._blocks, {}
+        return [match for block in blocks.values() for match in self._traceback(block)]
+
+    def _line(self, line: Line) -> Iterator[LineMatched]:
+        for segment in segments(self._rules, line):
+            if not segment.prefixed:
+                yield from self._raw(segment, line.partial)
+            elif not line.partial:
+                yield from self._record(segment)
+
+    def _record(self, segment: Segment) -> Iterator[LineMatched]:
+        self.stamp, self.rank = segment.stamp, segment.rank
+        if "" in self._blocks:
+            yield from self._traceback(self._blocks.pop(""))
+        self._mistrusted = segment.message.startswith(self._rules.untrusted)
+        if self._mistrusted:
+            return
+        if (rule := self._rules.record(segment.message)) is not None:
+            yield self._match(segment, rule.name, rule.fields)
+        if HEAD in segment.message:
+            self._blocks[""] = TracebackBlock.from_record(segment.number, segment.rank, segment.stamp, segment.message)
+            return
+        yield from self._found(segment, self._signatures.record(segment.message))
+
+    def _raw(self, segment: Segment, partial: bool) -> Iterator[LineMatched]:
+        if "%" in segment.message and (bar := self._rules.bar(segment.message)) is not None:
+            yield self._match(segment, bar.name, bar.fields)
+        elif not partial and not self._mistrusted:
+            tag, message = self._rules.rank_tag(segment.message)
+            segment = msgspec.structs.replace(segment, rank=tag or self.rank, message=message)
+            yield from self._continuation(tag, segment)
+
+    def _continuation(self, tag: str, segment: Segment) -> Iterator[LineMatched]:
+        block = self._blocks.get(tag)
+        found = self._signatures.raw(segment.message) if block is None or block.complete else []
+        rule = self._rules.raw(segment.message) if block is None or block.complete else None
+        if block is not None and not found and rule is None and block.takes(segment.message, segment.number):
+            return
+        if block is not None:
+            yield from self._traceback(self._blocks.pop(tag))
+        if TracebackBlock.begins(segment.message):
+            self._blocks[tag] = TracebackBlock(segment.number, segment.rank, self.stamp, segment.message)
+            return
+        if rule is not None:
+            yield self._match(segment, rule.name, rule.fields)
+        yield from self._found(segment, found)
+
+    def _traceback(self, block: TracebackBlock) -> list[LineMatched]:
+        found = self._signatures.traceback(block) or [Found(TRACEBACK, {})]
+        common = block.fields()
+        return [
+            LineMatched(
+                self._attempt,
+                block.root.line,
+                one.name,
+                block.rank,
+                block.stamp,
+                {**common, **one.fields},
+                block.summary[:TEXT_KEPT],
+            )
+            for one in found
+        ]
+
+    def _found(self, segment: Segment, found: list[Found]) -> Iterator[LineMatched]:
+        for one in found:
+            yield self._match(segment, one.name, one.fields)
+
+    def _match(self, segment: Segment, name: str, fields: dict[str, str]) -> LineMatched:
+        stamp = segment.stamp or self.stamp
+        text = segment.message[:TEXT_KEPT]
+        return LineMatched(self._attempt, segment.number, name, segment.rank, stamp, fields, text)
+
+
+def segments(rules: RuleIndex, line: Line) -> list[Segment]:
+    """The line split in front of every prefix. A record of users' text is never split: it may quote a prefix."""
+    text = line.text
+    prefix = rules.prefix.match(text) if text.startswith("[") else rules.prefix.search(text)
+    if prefix is None:
+        return [Segment(line.number, "", "", text, False)]
+    parts = []
+    if prefix.start() > 0:
+        parts.append(Segment(line.number, "", "", text[: prefix.start()], False))
+    for _ in range(_SPLIT_WITHIN):
+        trusted = not text.startswith(rules.untrusted, prefix.end())
+        following = rules.prefix.search(text, prefix.end()) if trusted else None
+        end = following.start() if following is not None else len(text)
+        rank = rules.canonical(prefix["ranks"] or "")
+        parts.append(Segment(line.number, rank, prefix["stamp"], text[prefix.end() : end], True))
+        if following is None:
+            break
+        prefix = following
+    return parts
+
+
+def _number(match: LineMatched) -> int:
+    return match.line

@@ -1,0 +1,322 @@
+"""Follows every rank of a start through its phases, from the matches of the log.
+
+Ranks run the same program, so the order in which any of them first enters the phases is the order of this start,
+whatever version and flags it has: that order is learned from the log, never assumed. A rank can be said to lag only at
+lines which it is known to print (which ranks print what differs by version), so nobody waits for a silent rank.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from supervisor.core.ranks import Rank, Step
+from supervisor.events import LineMatched
+from supervisor.profile import CommandFacts, LogRule, PhaseRule, Profile
+from supervisor.snapshot import ProgressView, StartupView
+
+LAUNCHER = ""
+
+
+class Movement(enum.StrEnum):
+    """What a match says about life."""
+
+    NOTHING = "nothing"
+    ACTIVITY = "activity"  # something was said: alive, perhaps turning in place
+    PROGRESS = "progress"  # a phase was entered or left, or a bar counted on
+
+
+class Advance(msgspec.Struct, frozen=True):
+    """What one match has changed."""
+
+    movement: Movement = Movement.NOTHING
+    phase_changed: bool = False  # of the start as a whole
+    listening: bool = False
+    ready: bool = False  # a hint: readiness is proven by a probe
+    fatal: bool = False
+    draining: bool = False
+
+
+class PhaseTracker:
+    """The phases of one attempt. `now` is whatever clock the caller uses, in seconds."""
+
+    def __init__(self, profile: Profile, facts: CommandFacts | None = None) -> None:
+        self._profile = profile
+        self._rules = {rule.name: rule for rule in profile.rules}
+        self._phases = _by_name(profile)
+        self._speculative = bool(facts and facts.speculative)
+        self._order: list[str] = []  # phases as this start goes through them, by first entry of any rank
+        self._ranks: dict[str, Rank] = {}
+        self._printed: dict[str, set[str]] = {}  # rule → ranks that have printed it
+        self._begun = 0.0
+        self._since = 0.0
+        self._last_progress = 0.0
+        self._phase = ""
+        self._ready = False
+
+    @property
+    def ready_seen(self) -> bool:
+        """The engine has said that it is ready."""
+        return self._ready
+
+    def begin(self, now: float) -> None:
+        """The process has just been started."""
+        self._order = [self._profile.phases[0].name]
+        self._ranks = {LAUNCHER: Rank(LAUNCHER, Step(self._order[0], now))}
+        self._printed = {}
+        self._begun = now
+        self._since = self._last_progress = now
+        self._phase = self._order[0]
+        self._ready = False
+
+    def observe(self, match: LineMatched, now: float) -> Advance:
+        """Takes one match in."""
+        rule = self._rules.get(match.rule)
+        if rule is None:
+            return Advance(Movement.ACTIVITY)
+        if not self._ranks:
+            self.begin(now)
+        if rule.facts:
+            self._learn(match)
+        before = self._phase
+        moved = not self._ready and self._apply(rule, match, now)
+        if moved:
+            self._last_progress = now
+        self._settle(now)
+        return Advance(
+            movement=Movement.PROGRESS if moved else Movement.ACTIVITY if rule.progress else Movement.NOTHING,
+            phase_changed=self._phase != before,
+            listening=rule.hint == "listening",
+            ready=rule.hint == "ready",
+            fatal=rule.hint == "fatal",
+            draining=rule.hint == "drain",
+        )
+
+    def view(self, now: float) -> StartupView:
+        """Where everybody is."""
+        lag = self._laggard()
+        ranks = [rank for rank in self._ranks.values() if rank.name or len(self._ranks) == 1]
+        return StartupView(
+            phase=self._phase,
+            stage=self.stage,
+            since=self._since,
+            ranks=tuple(rank.view(self.stage_of(rank), now) for rank in sorted(ranks, key=_by_rank)),
+            laggard=self._lag_text(lag),
+            last_progress=self._last_progress,
+            ready_seen=self._ready,
+            timeline=tuple(span for rank in sorted(self._ranks.values(), key=_by_rank) for span in rank.spans()),
+        )
+
+    @property
+    def stage(self) -> str:
+        """The coarse stage of the slowest rank."""
+        slowest = self._slowest()
+        return self.stage_of(slowest) if slowest is not None else self._profile.stages[0]
+
+    def rank_stage(self, name: str) -> str:
+        """The coarse stage of that rank, or of the start when the rank has said nothing yet."""
+        rank = self._ranks.get(name)
+        return self.stage_of(rank) if rank is not None and name else self.stage
+
+    def stage_of(self, rank: Rank) -> str:
+        """A nested phase has the stage of the phase around it."""
+        rule = self._phases[rank.step.phase]
+        if rule.nested and rank.outer is not None:
+            return self._phases[rank.outer.phase].stage
+        return rule.stage
+
+    # --- one match ---------------------------------------------------------------------------------------------------
+
+    def _learn(self, match: LineMatched) -> None:
+        algorithm = match.fields.get("speculative", "")
+        if algorithm and algorithm != "None":
+            self._speculative = True
+
+    def _apply(self, rule: LogRule, match: LineMatched, now: float) -> bool:
+        if rule.hint == "ready":
+            self._ready = True
+        if rule.bar:
+            return self._bar(rule, match, now)
+        if rule.everyone:
+            return self._everyone(rule, match, now)
+        rank = self._rank(rule, match, now)
+        self._printed.setdefault(rule.name, set()).add(rank.name)
+        rank.hear(match)
+        phase = self._meant(rule, match, rank)
+        if rule.leave and rank.leave(self._named(rule.leave), now, match.fields):
+            return True
+        if not phase:
+            return False
+        return self._enter(rank, phase, now)
+
+    def _everyone(self, rule: LogRule, match: LineMatched, now: float) -> bool:
+        moved = [self._enter(rank, self._named(rule.enter), now) for rank in list(self._ranks.values())]
+        self._ranks[LAUNCHER].hear(match)
+        return any(moved)
+
+    def _enter(self, rank: Rank, phase: str, now: float) -> bool:
+        if phase not in self._order:
+            self._order.append(phase)
+        nested = self._phases[phase].nested
+        return rank.enter(phase, now, nested=nested)
+
+    def _rank(self, rule: LogRule, match: LineMatched, now: float) -> Rank:
+        """A rank's line without a rank in its prefix: there is only one."""
+        name = match.rank
+        if not name and rule.emitter == "rank":
+            name = self._profile.grammar.lone_rank
+        if name not in self._ranks:
+            self._ranks[name] = Rank(name, Step(self._order[0], self._begun))
+        return self._ranks[name]
+
+    def _meant(self, rule: LogRule, match: LineMatched, rank: Rank) -> str:
+        """The phase that the line means: a draft model goes through the same lines again."""
+        named = f"{match.fields.get('type', '')} {match.fields.get('what', '')}".lower()
+        if rule.draft and "draft" in named:
+            return self._named(rule.draft)
+        if rule.again and rank.been_past(self._named(rule.enter)):
+            return self._named(rule.again)
+        return self._named(rule.enter)
+
+    def _named(self, phase: str) -> str:
+        if not phase:
+            return ""
+        rule = self._phases[phase]
+        return rule.speculative_name if self._speculative and rule.speculative_name else rule.name
+
+    def _bar(self, rule: LogRule, match: LineMatched, now: float) -> bool:
+        """A bar carries no rank: it is that of the first rank in the bar's phase, or in a phase that has none."""
+        progress = read_bar(rule, match)
+        rank = self._bar_rank(rule, match.rank, now)
+        if progress is None or rank is None:
+            return False
+        entered = False
+        stage = self._phases[rule.enter].stage if rule.enter else ""
+        if stage and self.stage_of(rank) != stage:
+            entered = self._enter(rank, self._named(rule.enter), now)
+        rank.hear(match)
+        return rank.count(progress, match.fields.get("label", ""), now) or entered
+
+    def _bar_rank(self, rule: LogRule, spoke: str, now: float) -> Rank | None:
+        ranks = sorted((rank for rank in self._ranks.values() if rank.name), key=_by_rank)
+        if not ranks:
+            if not rule.enter:
+                return None
+            return self._rank(rule, LineMatched(0, 0, rule.name), now)
+        stage = self._phases[rule.enter].stage if rule.enter else self.stage
+        inside = [rank for rank in ranks if self.stage_of(rank) == stage]
+        return inside[0] if inside else ranks[0]
+
+    # --- the start as a whole ----------------------------------------------------------------------------------------
+
+    def _settle(self, now: float) -> None:
+        slowest = self._slowest()
+        if slowest is None:
+            return
+        if slowest.step.phase != self._phase:
+            self._phase = slowest.step.phase
+            self._since = slowest.step.begin
+
+    def _slowest(self) -> Rank | None:
+        ranks = [rank for rank in self._ranks.values() if rank.name]
+        if not ranks:
+            return self._ranks.get(LAUNCHER)
+        leader = max(ranks, key=self._position)
+        behind = [rank for rank in ranks if self._lags(rank, leader)]
+        return min(behind, key=lambda rank: (self._position(rank), _by_rank(rank)), default=leader)
+
+    def _position(self, rank: Rank) -> int:
+        step = rank.outer or rank.step
+        return self._order.index(step.phase)
+
+    def _lags(self, rank: Rank, leader: Rank) -> bool:
+        """Whether the rank would have printed an entry that the leader has printed since."""
+        if self._position(rank) >= self._position(leader):
+            return False
+        return self._prints_entries(rank)
+
+    def _prints_entries(self, rank: Rank) -> bool:
+        for rule_name, ranks in self._printed.items():
+            rule = self._rules[rule_name]
+            if rank.name in ranks and rule.spoken_by == "all" and (rule.enter or rule.leave):
+                return True
+        return False
+
+    def _laggard(self) -> list[Rank]:
+        ranks = [rank for rank in self._ranks.values() if rank.name]
+        if len(ranks) < 2:
+            return []
+        leader = max(ranks, key=self._position)
+        return sorted((rank for rank in ranks if self._lags(rank, leader)), key=_by_rank)
+
+    def _lag_text(self, lag: list[Rank]) -> str:
+        ranks = [rank for rank in self._ranks.values() if rank.name]
+        if not lag or len(lag) == len(ranks):
+            return ""
+        ahead = [rank for rank in ranks if rank not in lag]
+        leader = max(ahead, key=self._position)
+        names = ", ".join(rank.name for rank in lag[:4]) + (f" and {len(lag) - 4} more" if len(lag) > 4 else "")
+        waiting = f"{len(ahead)} rank{'s' if len(ahead) != 1 else ''} wait{'s' if len(ahead) == 1 else ''}"
+        return f"{names} still in {lag[0].step.phase}; {waiting} in {leader.step.phase}"
+
+
+def read_bar(rule: LogRule, match: LineMatched) -> ProgressView | None:
+    """The bar's numbers, with the time that is left by its own rate."""
+    done, total = match.fields.get("done", ""), match.fields.get("total", "")
+    if not (done.isdecimal() and total.isdecimal()) or int(total) == 0:
+        return None
+    rate = _rate(match.fields.get("rate", ""), match.fields.get("per", ""))
+    left = max(0, int(total) - int(done))
+    eta_s = left / rate if rate else 0.0 if left == 0 else None
+    return ProgressView(int(done), int(total), rule.bar, rate, eta_s)
+
+
+def _rate(number: str, unit: str) -> float | None:
+    """Units per second from "3.00it/s" or "1.25s/it"."""
+    try:
+        value = float(number)
+    except ValueError:
+        return None
+    if value <= 0:
+        return None
+    return 1.0 / value if unit.startswith("s/") else value
+
+
+def eta_s(history: list[dict[str, float]], view: StartupView, now: float) -> float | None:
+    """Seconds until ready by this server's earlier starts (phase → seconds each), None without any.
+
+    What is left = the rest of the current phase, then the phases that came after it in the newest start that had it.
+    """
+    durations = {
+        phase: _median([start[phase] for start in history if phase in start]) for phase in _all_phases(history)
+    }
+    past = next((start for start in reversed(history) if view.phase in start), None)
+    if past is None:
+        return None
+    phases = list(past)
+    later = phases[phases.index(view.phase) + 1 :]
+    rest = max(0.0, usual[view.phase] - (now - view.since))
+    own = min(
+        (rank.progress.eta_s for rank in view.ranks if rank.progress and rank.progress.eta_s is not None), default=None
+    )
+    return max(rest, own or 0.0) + sum(usual[phase] for phase in later)
+
+
+def _all_phases(history: list[dict[str, float]]) -> list[str]:
+    return list(dict.fromkeys(phase for start in history for phase in start))
+
+
+def _median(values: list[float]) -> float:
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def _by_name(profile: Profile) -> dict[str, PhaseRule]:
+    named = {phase.name: phase for phase in profile.phases}
+    return named | {phase.speculative_name: phase for phase in profile.phases if phase.speculative_name}
+
+
+def _by_rank(rank: Rank) -> tuple[tuple[str, int], ...]:
+    return rank.sort_key

@@ -1,0 +1,125 @@
+"""Finds the rule of the profile that a record, a raw line or a progress bar matches."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from supervisor.profile import LogRule, Profile
+
+_STARTS_KEYED = 4  # letters by which rules are looked up
+
+
+class RuleMatch(msgspec.Struct, frozen=True):
+    """A rule's name and the named groups of its pattern."""
+
+    name: str
+    fields: dict[str, str]
+
+
+class _Compiled(msgspec.Struct, frozen=True):
+    rule: LogRule
+    pattern: re.Pattern[str] | None
+
+    def match(self, text: str) -> RuleMatch | None:
+        rule = self.rule
+        if rule.starts:
+            if not text.startswith(rule.starts):
+                return None
+        elif rule.needles and not any(needle in text for needle in rule.needles):
+            return None
+        if self.pattern is None:
+            return RuleMatch(rule.name, {})
+        found = self.pattern.match(text)
+        if found is None:
+            return None
+        return RuleMatch(rule.name, {name: value for name, value in found.groupdict().items() if value is not None})
+
+
+class RuleIndex:
+    """All rules of a profile, by where they count and by their first letters. The first that matches wins."""
+
+    def __init__(self, profile: Profile) -> None:
+        compiled = [_Compiled(rule, re.compile(rule.pattern) if rule.pattern else None) for rule in profile.rules]
+        lines = [one for one in compiled if not one.rule.bar]
+        self._bars = [one for one in compiled if one.rule.bar]
+        self._records = _Keyed([one for one in lines if one.rule.where in ("record", "any")])
+        self._raws = _Keyed([one for one in lines if one.rule.where in ("raw", "any")])
+        self.prefix = re.compile(profile.grammar.prefix)
+        self.untrusted = profile.grammar.untrusted
+        self.sampled = frozenset(rule.name for rule in profile.rules if rule.sampled)
+        self._tag = re.compile(profile.grammar.rank_tag) if profile.grammar.rank_tag else None
+        self._tag_name = profile.grammar.rank_tag_name
+        self._order = profile.grammar.rank_order
+        self._identity = profile.grammar.rank_identity
+        self._ranks: dict[str, str] = {"": ""}
+
+    def record(self, message: str) -> RuleMatch | None:
+        """Behind the engine's prefix."""
+        return self._records.match(message)
+
+    def raw(self, message: str) -> RuleMatch | None:
+        """A line without prefix."""
+        return self._raws.match(message)
+
+    def bar(self, text: str) -> RuleMatch | None:
+        """A progress bar."""
+        return next((match for one in self._bars if (match := one.match(text)) is not None), None)
+
+    def rank_tag(self, text: str) -> tuple[str, str]:
+        """The rank that a third-party line carries ("" without one) and the line behind the tag."""
+        if self._tag is None or not text.startswith("["):
+            return "", text
+        found = self._tag.match(text)
+        if found is None:
+            return "", text
+        return self._tag_name.format(rank=found["rank"]), text[found.end() :]
+
+    def canonical(self, ranks: str) -> str:
+        """The prefix's rank words in one order, without those that the others imply: "DP1 TP0"."""
+        known = self._ranks.get(ranks)
+        if known is None:
+            known = self._canonical(ranks)
+            if len(self._ranks) < 4096:  # a hostile log can make up any number of ranks
+                self._ranks[ranks] = known
+        return known
+
+    def _canonical(self, ranks: str) -> str:
+        words = {word.rstrip("0123456789"): word for word in ranks.split()}
+        identity = [name for name in self._identity if name in words]
+        names = identity or [name for name in self._order if name in words]
+        return " ".join(words[name] for name in names)
+
+
+class _Keyed:
+    """Rules looked up by the first letters of the text; those without a fixed start are always tried."""
+
+    def __init__(self, rules: list[_Compiled]) -> None:
+        self._always = tuple(one for one in rules if not one.rule.starts)
+        self._by_key: dict[str, tuple[_Compiled, ...]] = {}
+        keys = {start[:_STARTS_KEYED] for one in rules for start in one.rule.starts}
+        for key in keys:
+            self._by_key[key] = tuple(one for one in rules if _may_start(one.rule, key))
+
+    def match(self, text: str) -> RuleMatch | None:
+        for one in self._by_key.get(text[:_STARTS_KEYED], self._always):
+            match = one.match(text)
+            if match is not None:
+                return match
+        return None
+
+
+def _may_start(rule: LogRule, key: str) -> bool:
+    return not rule.starts or any(start.startswith(key) for start in rule.starts)
+
+
+def rule_index(profile: Profile) -> RuleIndex:
+    """The index of that profile, built once."""
+    kept = _KEPT.get(id(profile))
+    if kept is None or kept[0] is not profile:
+        kept = _KEPT[id(profile)] = (profile, RuleIndex(profile))
+    return kept[1]
+
+
+_KEPT: dict[int, tuple[Profile, RuleIndex]] = {}

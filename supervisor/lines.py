@@ -1,0 +1,101 @@
+"""Cuts a stream of bytes into lines of bounded length, at `\\n` and at `\\r`.
+
+Progress bars redraw themselves with `\\r`, and from one engine version on they contain no newline until they are full,
+so a reader that waits for `\\n` sees minutes of silence. A line can be of any length (request logs, 200 MB of garbage):
+the first bytes are kept, the rest is only counted.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+KEPT_BYTES = 16 * 1024
+
+_NEWLINE = 0x0A
+_ENDS = re.compile(rb"\r\n|[\r\n]")
+# CSI and OSC sequences, then two-character escapes; what is left of C0, DEL and C1 controls goes too.
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[@-Z\\-_]?")
+_CONTROLS = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One line without its end. `end_offset` is the byte after it in the stream.
+
+    `number` is that of grep and sed: it counts `\\n` from 1, so the states of one progress bar share a number.
+    """
+
+    number: int
+    text: str
+    end_offset: int
+    truncated: bool = False
+    partial: bool = False  # its end has not come yet
+
+
+class LineCutter:
+    """Feed it bytes as they come; it answers the lines that are complete and holds at most `limit` bytes."""
+
+    def __init__(self, limit: int = KEPT_BYTES, offset: int = 0, number: int = 0) -> None:
+        self._limit = limit
+        self._offset = offset  # of the next byte to come
+        self._number = number
+        self._kept = bytearray()
+        self._cut = 0  # bytes of the open line that were not kept
+        self._after_return = False  # the last byte was \r: a \n that follows belongs to it
+
+    def feed(self, chunk: bytes) -> list[Line]:
+        """The lines that end in this chunk. Empty ones are counted and not returned."""
+        if self._after_return and chunk:
+            self._after_return = False
+            if chunk[:1] == b"\n":
+                chunk = chunk[1:]
+                self._offset += 1
+                self._number += 1
+        lines: list[Line] = []
+        begin = 0
+        for end in _ENDS.finditer(chunk):
+            self._keep(chunk, begin, end.start())
+            begin = end.end()
+            line = self._close(self._offset + begin)
+            if line is not None:
+                lines.append(line)
+            if chunk[begin - 1] == _NEWLINE:
+                self._number += 1
+        self._keep(chunk, begin, len(chunk))
+        self._after_return = chunk[-1:] == b"\r"
+        self._offset += len(chunk)
+        return lines
+
+    def pending(self) -> Line | None:
+        """The line whose end has not come yet (a progress bar, mostly), as far as it is known."""
+        if not self._kept:
+            return None
+        text = clean(self._kept.decode(errors="replace"))
+        return Line(self._number + 1, text, self._offset, truncated=self._cut > 0, partial=True)
+
+    @property
+    def held_bytes(self) -> int:
+        """What the open line occupies."""
+        return len(self._kept)
+
+    def _keep(self, chunk: bytes, begin: int, end: int) -> None:
+        take = min(end - begin, self._limit - len(self._kept))
+        self._kept += chunk[begin : begin + take]
+        self._cut += end - begin - take
+
+    def _close(self, end_offset: int) -> Line | None:
+        if not self._kept:
+            return None
+        text = clean(self._kept.decode(errors="replace"))
+        line = Line(self._number + 1, text, end_offset, truncated=self._cut > 0)
+        self._kept.clear()
+        self._cut = 0
+        return line
+
+
+def clean(text: str) -> str:
+    """The text without terminal escapes, control characters and marks that reorder what is shown."""
+    if text.isprintable():
+        return text
+    return _CONTROLS.sub("", _ESCAPES.sub("", text).replace("\n", " "))

@@ -1,0 +1,363 @@
+"""What differs between engines, read once from `profiles/NAME.toml` into frozen values.
+
+The daemon, the probes, the log reader and the checks name no engine: flags of the command line, phases and their
+deadlines, log rules, cause signatures and process titles all come from here. A profile may take parts from further
+files (`include`), so that what every engine can suffer (CUDA, NCCL, Python) is written once.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import itertools
+import re
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+
+
+class ProfileError(ValueError):
+    """A profile cannot be used; the message names the file and the key."""
+
+
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of everything that is read from a profile: an unknown key is an error."""
+
+
+class Readiness(Part, frozen=True):
+    """How readiness is asked for. `timeout_s` must exceed the engine's own probe limit."""
+
+    path: str = "/health"
+    identity_path: str = ""
+    identity_fields: tuple[str, ...] = ()
+    timeout_s: float = 30.0
+    warming_interval_s: float = 0.1
+    interval_s: float = 10.0
+    failure_threshold: int = 3
+    success_threshold: int = 1
+
+
+class Stop(Part, frozen=True):
+    """How a server is asked to end, and for how long it may take before its tree is killed."""
+
+    signal: str = "TERM"
+    grace_s: float = 90.0
+    startup_grace_s: float = 5.0
+
+
+class PhaseRule(Part, frozen=True):
+    """One phase of a start. Without progress for `stall_s`, or longer than `limit_s` in all, it is called stalled.
+
+    `floor_s`: a deadline learned from earlier starts never goes below it. 0 means no deadline.
+    A `nested` phase runs inside another one and has the other's stage.
+    """
+
+    name: str
+    stage: str
+    stall_s: float
+    limit_s: float
+    floor_s: float
+    nested: bool = False
+    speculative_name: str = ""  # what the phase is called when a draft model is used
+
+
+class RoleRule(Part, frozen=True):
+    """Processes whose title matches `title` have `role`; the group `rank` names the rank ("_TP0" means TP0)."""
+
+    title: str
+    role: str
+
+
+class CommandRules(Part, frozen=True):
+    """Flags of the engine's command line, by meaning."""
+
+    modules: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+    default_port: int = 0
+    default_host: str = "127.0.0.1"
+    port: tuple[str, ...] = ()
+    host: tuple[str, ...] = ()
+    model: tuple[str, ...] = ()
+    served_name: tuple[str, ...] = ()
+    tensor_parallel: tuple[str, ...] = ()
+    data_parallel: tuple[str, ...] = ()
+    pipeline_parallel: tuple[str, ...] = ()
+    expert_parallel: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    node_rank: tuple[str, ...] = ()
+    speculative: tuple[str, ...] = ()
+    draft_model: tuple[str, ...] = ()
+    base_gpu: tuple[str, ...] = ()
+    context_length: tuple[str, ...] = ()
+    disaggregation: tuple[str, ...] = ()
+    log_level: tuple[str, ...] = ()
+    api_key: tuple[str, ...] = ()
+    data_parallel_attention: tuple[str, ...] = ()
+    skip_warmup: tuple[str, ...] = ()
+    no_graphs: tuple[str, ...] = ()
+
+
+class LogRule(Part, frozen=True):
+    """One kind of line. `starts` (or, without it, `needles`) is the cheap test, `pattern` the exact one.
+
+    `where`: "record" = behind the engine's own prefix, at the start of the message; "raw" = a line without prefix, at
+    its start; "any" = both. `emitter`: whether a rank or the launcher says it (a record without rank can be either).
+    `again` is the phase meant when the rank has been through `enter` before (a draft model's load, for instance).
+    """
+
+    name: str
+    where: str = "record"
+    emitter: str = "rank"
+    starts: tuple[str, ...] = ()
+    needles: tuple[str, ...] = ()
+    pattern: str = ""
+    enter: str = ""
+    leave: str = ""
+    again: str = ""
+    draft: str = ""  # the phase meant when the group `type` or `what` names a draft model
+    everyone: bool = False  # enters the phase for all ranks at once
+    spoken_by: str = "all"  # "all" ranks print it (as far as they print at all) or only the "first" of a group
+    bar: str = ""  # unit of a progress bar with the groups done, total, rate
+    hint: str = ""  # listening · ready · fatal · restart · drain
+    sampled: bool = False  # only the newest of one read is reported
+    progress: bool = True  # False: heard, but no sign of progress
+    facts: bool = False  # its groups describe the launch (speculative, tp, ...)
+
+
+class Signature(Part, frozen=True):
+    """A text that points to a cause.
+
+    Tested against the exceptions of a traceback (`where` = "traceback"), an engine's record ("record"), or a line
+    without prefix ("raw"); several may be named. `frames` must be found among the functions of the traceback.
+    `weight` 1…100: how much it says about the cause; `victim` marks a message that somebody else's end brings about.
+    """
+
+    name: str
+    cause: str
+    where: tuple[str, ...] = ("traceback", "record", "raw")
+    needles: tuple[str, ...] = ()
+    pattern: str = ""
+    frames: str = ""
+    not_frames: str = ""
+    unless: str = ""
+    weight: int = 50
+    severity: str = "fatal"  # fatal · error · warning · notice
+    victim: bool = False
+    restart: str = ""
+    remedy: str = ""
+    stages: tuple[str, ...] = ()
+    by_stage: dict[str, str] = {}
+    min_count: int = 1
+
+
+class Cause(Part, frozen=True):
+    """A class of failures: whether a restart can help, and what to change."""
+
+    name: str
+    restart: str
+    remedy: str
+    about: str = ""
+
+
+class Grammar(Part, frozen=True):
+    """How the engine writes its log."""
+
+    prefix: str
+    rank_order: tuple[str, ...] = ()
+    rank_identity: tuple[str, ...] = ()
+    lone_rank: str = "TP0"
+    benign: tuple[str, ...] = ()
+    untrusted: tuple[str, ...] = ()
+    bars: tuple[str, ...] = ()
+    rank_tag: str = ""  # third-party lines that carry a rank ("[rank3]: …")
+    rank_tag_name: str = "TP{rank}"
+    recognise: tuple[str, ...] = ()
+
+
+class Profile(Part, frozen=True):
+    """One engine."""
+
+    name: str
+    stages: tuple[str, ...]
+    phases: tuple[PhaseRule, ...]
+    grammar: Grammar
+    readiness: Readiness = Readiness()
+    stop: Stop = Stop()
+    command: CommandRules = CommandRules()
+    roles: tuple[RoleRule, ...] = ()
+    rules: tuple[LogRule, ...] = ()
+    signatures: tuple[Signature, ...] = ()
+    causes: tuple[Cause, ...] = ()
+    include: tuple[str, ...] = ()
+
+    def phase(self, name: str) -> PhaseRule:
+        """The rule of that phase, also under its speculative name."""
+        for rule in self.phases:
+            if name in (rule.name, rule.speculative_name) and name:
+                return rule
+        raise KeyError(name)
+
+    def stage_of(self, phase: str) -> str:
+        """The coarse stage for people and scoring."""
+        return self.phase(phase).stage
+
+    def cause(self, name: str) -> Cause | None:
+        """The class of that name."""
+        return next((cause for cause in self.causes if cause.name == name), None)
+
+
+class Include(Part, frozen=True):
+    """A file of signatures and causes that several profiles take in."""
+
+    signatures: tuple[Signature, ...] = ()
+    causes: tuple[Cause, ...] = ()
+
+
+@functools.cache
+def load_profile(name: str) -> Profile:
+    """The profile of that name. Raises ProfileError naming file and key of what is wrong."""
+    profile = _parse(name, Profile)
+    for include in profile.include:
+        part = _parse(include, Include)
+        profile = msgspec.structs.replace(
+            profile, signatures=profile.signatures + part.signatures, causes=profile.causes + part.causes
+        )
+    _check(profile)
+    return profile
+
+
+def profile_names() -> tuple[str, ...]:
+    """The engines that come with the package (a file that others include is none)."""
+    folder = importlib.resources.files("supervisor") / "profiles"
+    names = sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    return tuple(name for name in names if not name.startswith("causes"))
+
+
+_T = TypeVar("_T", Profile, Include)
+
+
+def _parse(name: str, kind: type[_T]) -> _T:
+    path = importlib.resources.files("supervisor") / "profiles" / f"{name}.toml"
+    try:
+        return msgspec.toml.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError:
+        raise ProfileError(f"cannot load the profile of engine {name!r}: {path} does not exist") from None
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise ProfileError(f"cannot load the profile of engine {name!r}: {path}: {error}") from error
+
+
+def _check(profile: Profile) -> None:
+    phases = {phase.name for phase in profile.phases} | {phase.speculative_name for phase in profile.phases}
+    causes = {cause.name for cause in profile.causes}
+    for rule in profile.rules:
+        _compiles(profile.name, rule.name, rule.pattern)
+        for phase in (rule.enter, rule.leave, rule.again, rule.draft):
+            if phase not in phases | {""}:
+                raise ProfileError(f"profile {profile.name}: rule {rule.name!r} names an unknown phase {phase!r}")
+    for signature in profile.signatures:
+        for pattern in (signature.pattern, signature.frames, signature.not_frames, signature.unless):
+            _compiles(profile.name, signature.name, pattern)
+        for cause in (signature.cause, *signature.by_stage.values()):
+            if cause not in causes:
+                raise ProfileError(
+                    f"profile {profile.name}: signature {signature.name!r} names no known cause {cause!r}"
+                )
+
+
+def _compiles(profile: str, name: str, pattern: str) -> None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ProfileError(f"profile {profile}: {name!r} has a broken pattern {pattern!r}: {error}") from error
+
+
+class CommandFacts(msgspec.Struct, frozen=True):
+    """What the command line says about the server, by the profile's flags; defaults where it says nothing."""
+
+    port: int
+    host: str
+    model_path: str = ""
+    served_name: str = ""
+    tensor_parallel: int = 1
+    data_parallel: int = 1
+    pipeline_parallel: int = 1
+    expert_parallel: int = 1
+    nodes: int = 1
+    node_rank: int = 0
+    base_gpu: int = 0
+    context_length: int = 0
+    speculative: str = ""
+    draft_model: str = ""
+    disaggregation: str = ""
+    log_level: str = ""
+    data_parallel_attention: bool = False
+    skip_warmup: bool = False
+    no_graphs: bool = False
+    recognised: bool = False  # the command starts the engine's own module or program
+
+
+def facts(profile: Profile, command: Sequence[str]) -> CommandFacts:
+    """Reads the command line by the profile's flags, `--flag value` and `--flag=value`; nothing is ever refused."""
+    rules = profile.command
+    given = _flags(command)
+
+    def text(flags: tuple[str, ...], default: str = "") -> str:
+        return next((given[flag] for flag in flags if flag in given), default)
+
+    def number(flags: tuple[str, ...], default: int) -> int:
+        value = text(flags)
+        return int(value) if value.isdecimal() else default
+
+    def switch(flags: tuple[str, ...]) -> bool:
+        return any(flag in given for flag in flags)
+
+    return CommandFacts(
+        port=number(rules.port, rules.default_port),
+        host=text(rules.host, rules.default_host),
+        model_path=text(rules.model),
+        served_name=text(rules.served_name),
+        tensor_parallel=number(rules.tensor_parallel, 1),
+        data_parallel=number(rules.data_parallel, 1),
+        pipeline_parallel=number(rules.pipeline_parallel, 1),
+        expert_parallel=number(rules.expert_parallel, 1),
+        nodes=number(rules.nodes, 1),
+        node_rank=number(rules.node_rank, 0),
+        base_gpu=number(rules.base_gpu, 0),
+        context_length=number(rules.context_length, 0),
+        speculative=text(rules.speculative),
+        draft_model=text(rules.draft_model),
+        disaggregation=text(rules.disaggregation),
+        log_level=text(rules.log_level),
+        data_parallel_attention=switch(rules.data_parallel_attention),
+        skip_warmup=switch(rules.skip_warmup),
+        no_graphs=switch(rules.no_graphs),
+        recognised=recognises(profile, command),
+    )
+
+
+def recognises(profile: Profile, command: Sequence[str]) -> bool:
+    """Whether the command starts this engine (behind wrappers such as numactl or env, too)."""
+    words = [word.rsplit("/", 1)[-1] for word in command]
+    if any(word in profile.command.modules for word in _modules(command)):
+        return True
+    phrases = [program.split() for program in profile.command.programs]
+    return any(words[at : at + len(phrase)] == phrase for phrase in phrases for at in range(len(words)))
+
+
+def _modules(command: Sequence[str]) -> list[str]:
+    return [after for before, after in itertools.pairwise(command) if before == "-m"]
+
+
+def _flags(command: Sequence[str]) -> dict[str, str]:
+    """Every `--flag` with its value ("" for a switch); the last one counts, as argparse has it."""
+    given: dict[str, str] = {}
+    for at, word in enumerate(command):
+        if not word.startswith("-") or word == "--":
+            continue
+        flag, sep, value = word.partition("=")
+        following = command[at + 1] if at + 1 < len(command) else "-"
+        if not sep:
+            value = "" if following.startswith("-") else following
+        given[flag.replace("_", "-") if flag.startswith("--") else flag] = value
+    return given
