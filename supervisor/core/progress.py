@@ -288,19 +288,16 @@ def eta_s(history: list[dict[str, float]], view: StartupView, now: float) -> flo
 
     What is left = the rest of the current phase, then the phases that came after it in the newest start that had it.
     """
-    durations = {
-        phase: _median([start[phase] for start in history if phase in start]) for phase in _all_phases(history)
-    }
+    seen = {phase: [start[phase] for start in history if phase in start] for phase in _all_phases(history)}
+    usual = {phase: _median(durations) for phase, durations in seen.items()}
     past = next((start for start in reversed(history) if view.phase in start), None)
     if past is None:
         return None
     phases = list(past)
     later = phases[phases.index(view.phase) + 1 :]
     rest = max(0.0, usual[view.phase] - (now - view.since))
-    own = min(
-        (rank.progress.eta_s for rank in view.ranks if rank.progress and rank.progress.eta_s is not None), default=None
-    )
-    return max(rest, own or 0.0) + sum(usual[phase] for phase in later)
+    bars = [rank.progress.eta_s or 0.0 for rank in view.ranks if rank.progress is not None]
+    return max([rest, *bars]) + sum(usual[phase] for phase in later)
 
 
 def _all_phases(history: list[dict[str, float]]) -> list[str]:
