@@ -1,0 +1,120 @@
+"""The control API as an ASGI application."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+
+import anyio
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from supervisor.api import events, logs, servers, wire
+from supervisor.api.access import Access, Role
+from supervisor.api.control import Control
+from supervisor.api.operation import Call, Operation, answer, endpoint, error, printable
+from supervisor.api.schema import document
+
+SEND_TIMEOUT_S = 30.0  # a reader who takes nothing for this long is let go
+
+
+async def show_info(call: Call) -> Response:
+    return answer(wire.info(call.control.daemon_info(), call.control.clock(), call.role.name.lower()))
+
+
+async def shut_down(call: Call) -> Response:
+    await call.control.shutdown(call.by)
+    return answer(wire.Done(), 202)
+
+
+async def live(call: Call) -> Response:
+    """Answering at all is the proof: this handler runs on the loop that decides."""
+    call.control.snapshots()
+    return PlainTextResponse("ok\n")
+
+
+async def describe_api(call: Call) -> Response:
+    return Response(document(OPERATIONS), media_type="application/json")
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    *servers.OPERATIONS,
+    *events.OPERATIONS,
+    *logs.OPERATIONS,
+    Operation("GET", "/v1/info", "showInfo", "Facts about the daemon", show_info, wire.Info),
+    Operation(
+        "POST", "/v1/shutdown", "shutDown", "Stop every server, then the daemon", shut_down, wire.Done, Role.ADMIN
+    ),
+    Operation("GET", "/v1/openapi.json", "describeApi", "This description", describe_api, on_tcp=True),
+    Operation(
+        "GET", "/livez", "live", "Whether the daemon's loop turns", live, media_types=("text/plain",), on_tcp=True
+    ),
+)
+
+
+def build_app(control: Control, access: Access) -> ASGIApp:
+    """Everything, for the Unix socket."""
+    return _build(control, access, OPERATIONS)
+
+
+def build_tcp_app(control: Control, access: Access) -> ASGIApp:
+    """Only what anybody on this host may read: TCP carries no identity."""
+    return _build(control, access, tuple(operation for operation in OPERATIONS if operation.on_tcp))
+
+
+def _build(control: Control, access: Access, operations: tuple[Operation, ...]) -> ASGIApp:
+    routes = [
+        Route(operation.path, endpoint(operation, control, access), methods=[operation.method])
+        for operation in operations
+    ]
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _http_error, Exception: _bug})
+    return bounded_send(app)
+
+
+async def _http_error(_: Request, problem: Exception) -> Response:
+    match problem:
+        case HTTPException(status_code=404):
+            return error(404, "no such path; the operations are listed at /v1/openapi.json")
+        case HTTPException():
+            response = error(problem.status_code, HTTPStatus(problem.status_code).phrase.lower())
+            response.headers.update(problem.headers or {})
+            return response
+        case _:
+            raise problem
+
+
+async def _bug(_: Request, problem: Exception) -> Response:
+    """The client learns the kind of the bug, the daemon's log gets the traceback."""
+    logging.getLogger(__name__).error("a request ended in a bug", exc_info=problem)
+    return error(500, f"this is a bug of the daemon: {type(problem).__name__}: {printable(str(problem))}")
+
+
+def bounded_send(app: ASGIApp) -> ASGIApp:
+    """An answer's every piece must be taken within SEND_TIMEOUT_S: a follower who never reads ends, not we."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await app(scope, receive, _with_timeout(send))
+        except SlowReaderError:
+            return
+
+    return serve
+
+
+class SlowReaderError(Exception):
+    """The client took nothing for SEND_TIMEOUT_S."""
+
+
+def _with_timeout(send: Send) -> Callable[[Message], Awaitable[None]]:
+    async def send_in_time(message: Message) -> None:
+        with anyio.move_on_after(SEND_TIMEOUT_S) as limit:
+            await send(message)
+        if limit.cancelled_caught:
+            raise SlowReaderError
+
+    return send_in_time

@@ -1,0 +1,194 @@
+"""Serves ASGI applications on sockets that we bind ourselves: mode, owner, peer credentials, bounded ends.
+
+uvicorn's protocol speaks HTTP; its Server is not used: it wakes ten times a second for a date header, takes over the
+process's signals and makes Unix sockets that everybody may write to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import stat
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import cast
+
+import anyio
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from supervisor.api.access import peer_of
+
+BACKLOG = 256
+CONNECTIONS_MAX = 512
+HEADER_TIMEOUT_S = 10.0  # a client that connects and says nothing
+HEADER_BYTES_MAX = 64 * 1024
+KEEP_ALIVE_S = 5
+GOODBYE_S = 1.0  # for answers under way when we end; followers are cut then
+CONNECT_TIMEOUT_S = 1.0
+
+
+class SocketInUseError(Exception):
+    """A living daemon answers on the socket."""
+
+
+class Binding:
+    """A listening socket with the application it serves."""
+
+    def __init__(self, listener: socket.socket, app: ASGIApp) -> None:
+        self.listener = listener
+        self.app = app
+
+
+@asynccontextmanager
+async def serving(bindings: Sequence[Binding]) -> AsyncIterator[None]:
+    """Serve while the context lasts; its end closes listeners, lets short answers finish, then cuts the rest."""
+    state = ServerState()
+    listeners = [await _listen(binding, state) for binding in bindings]
+    try:
+        yield
+    finally:
+        with anyio.CancelScope(shield=True):
+            await _end(listeners, state)
+
+
+async def _listen(binding: Binding, state: ServerState) -> asyncio.Server:
+    config = uvicorn.Config(
+        binding.app,
+        http=ControlProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="critical",  # a client's malformed bytes are no news; bugs of handlers are logged by the application
+        access_log=False,
+        proxy_headers=False,  # nobody speaks for somebody else here
+        server_header=False,
+        date_header=False,
+        limit_concurrency=CONNECTIONS_MAX,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        h11_max_incomplete_event_size=HEADER_BYTES_MAX,
+    )
+    config.load()
+    loop = asyncio.get_running_loop()
+    return await loop.create_server(lambda: ControlProtocol(config, state, {}), sock=binding.listener, backlog=BACKLOG)
+
+
+async def _end(listeners: Sequence[asyncio.Server], state: ServerState) -> None:
+    for listener in listeners:
+        listener.close()
+    for connection in tuple(state.connections):
+        connection.shutdown()
+    if state.tasks:
+        await asyncio.wait(tuple(state.tasks), timeout=GOODBYE_S)
+    for task in tuple(state.tasks):
+        task.cancel("the daemon ends")
+    if state.tasks:
+        await asyncio.wait(tuple(state.tasks), timeout=GOODBYE_S)
+    for connection in tuple(state.connections):
+        connection.transport.abort()
+
+
+class ControlProtocol(H11Protocol):
+    """uvicorn's HTTP/1.1 plus the peer's identity in the request scope and an end to silent connections."""
+
+    _silence: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        peer = peer_of(cast(socket.socket, transport.get_extra_info("socket")))
+        self.app_state = {**self.app_state, "peer": peer}  # uvicorn copies it into each request's scope["state"]
+        self._silence = self.loop.call_later(HEADER_TIMEOUT_S, self._drop_if_silent)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._silence is not None:
+            self._silence.cancel()
+        super().connection_lost(exc)
+
+    def _drop_if_silent(self) -> None:
+        """No whole request head has arrived since the connection was made."""
+        if cast(object, self.cycle) is None:  # uvicorn types it as always present
+            self.transport.abort()
+
+
+def bind_unix(path: str, mode: int = 0o660, gid: int | None = None) -> socket.socket:
+    """A listening socket at `path`. A stale one of a dead daemon is replaced; a living one raises SocketInUseError.
+
+    The directory is made when missing. OSError says what else went wrong.
+    """
+    place = Path(path)
+    place.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    _clear_stale(place)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    try:
+        _bind_with_mode(listener, path, mode, gid)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _bind_with_mode(listener: socket.socket, path: str, mode: int, gid: int | None) -> None:
+    """The file appears with no rights for others and gets its mode before anybody can be accepted."""
+    before = os.umask(0o177)
+    try:
+        listener.bind(path)
+    finally:
+        os.umask(before)
+    if gid is not None:
+        os.chown(path, -1, gid)
+    os.chmod(path, mode)
+    listener.listen(BACKLOG)
+
+
+def _clear_stale(place: Path) -> None:
+    try:
+        status = place.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(status.st_mode):
+        raise OSError(errno.EEXIST, "exists and is not a socket", str(place))
+    if _answers(str(place)):
+        raise SocketInUseError(f"cannot listen on {place}: a living daemon answers on it")
+    place.unlink(missing_ok=True)
+
+
+def _answers(path: str) -> bool:
+    """Only a refusal proves that nobody listens; a full backlog or a busy daemon is a living one."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as probe:
+        probe.settimeout(CONNECT_TIMEOUT_S)
+        try:
+            probe.connect(path)
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except (BlockingIOError, TimeoutError):
+            return True
+    return True
+
+
+def unlink_unix(path: str, listener_inode: int) -> None:
+    """Remove our socket file unless another daemon has replaced it meanwhile."""
+    place = Path(path)
+    try:
+        if place.lstat().st_ino == listener_inode:
+            place.unlink()
+    except FileNotFoundError:
+        return
+
+
+def bind_tcp(host: str, port: int) -> socket.socket:
+    """A listening TCP socket. OSError when the address is taken or not ours."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    return listener

@@ -1,0 +1,193 @@
+"""Operations on servers: read, start, stop, restart, signal, wait."""
+
+from __future__ import annotations
+
+import signal as signals
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+import anyio
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from supervisor.api import wire
+from supervisor.api.access import Role
+from supervisor.api.control import Control
+from supervisor.api.control import Request as Requested
+from supervisor.api.operation import Call, Operation, RefusedError, answer, printable
+from supervisor.api.words import State, is_healthy, state_of
+from supervisor.events import RestartRequested, SignalRequested, StartRequested, StopRequested
+from supervisor.snapshot import ServerSnapshot
+
+WAIT_LIMIT_S = 7 * 86400.0
+_UP = (State.STARTING, State.RUNNING, State.BACKOFF)
+_SIGNALABLE = (State.STARTING, State.RUNNING, State.STOPPING)
+
+
+class StartBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`force` starts in spite of findings that would block the start."""
+
+    force: bool = False
+
+
+class RestartBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`reason` is kept in the journal."""
+
+    reason: Annotated[str, msgspec.Meta(max_length=1000)] = ""
+
+
+class SignalBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A signal by name ("HUP", "SIGHUP") or number."""
+
+    signal: str | int
+
+
+class WaitQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to wait for, and how long: without a time-out until the client goes away."""
+
+    until: Literal["healthy", "stopped"] = msgspec.field(default="healthy", name="for")
+    timeout_s: Annotated[float, msgspec.Meta(ge=0, le=WAIT_LIMIT_S)] | None = None
+
+
+async def list_servers(call: Call) -> Response:
+    clock = call.control.clock()
+    servers = tuple(wire.server(snapshot, clock) for snapshot in call.control.snapshots())
+    return answer(wire.Servers(at=wire.iso(clock.wall), servers=servers))
+
+
+async def show_server(call: Call) -> Response:
+    return answer(wire.server(call.snapshot, call.control.clock()))
+
+
+async def start(call: Call) -> Response:
+    changed = state_of(call.snapshot) not in _UP
+    return await _accept(call, changed, StartRequested(by=call.by, force=call.body.force))
+
+
+async def stop(call: Call) -> Response:
+    changed = call.snapshot.goal == "up" or call.snapshot.lifecycle.value != "stopped"
+    return await _accept(call, changed, StopRequested(by=call.by))
+
+
+async def restart(call: Call) -> Response:
+    return await _accept(call, True, RestartRequested(by=call.by, reason=call.body.reason))
+
+
+async def send_signal(call: Call) -> Response:
+    number = _signal_number(call.body.signal)
+    if state_of(call.snapshot) not in _SIGNALABLE or call.snapshot.pid is None:
+        raise RefusedError(409, f"cannot signal {call.name}: it is not running")
+    return await _accept(call, True, SignalRequested(by=call.by, signal=number))
+
+
+async def _accept(call: Call, changed: bool, event: Requested) -> Response:
+    try:
+        await call.control.request(call.name, event)
+    except KeyError:
+        raise RefusedError(404, f"no such server: {printable(call.name)}") from None
+    return answer(wire.Accepted(changed, wire.server(call.snapshot, call.control.clock())), 202)
+
+
+def _signal_number(signal: str | int) -> int:
+    known = {member.name.removeprefix("SIG"): member.value for member in signals.Signals}
+    text = str(signal).upper().removeprefix("SIG")
+    number = known.get(text) or (int(text) if text.isascii() and text.isdigit() and len(text) <= 3 else 0)
+    if number not in known.values():
+        raise RefusedError(400, f"bad signal: {printable(str(signal))}")
+    return number
+
+
+async def wait(call: Call) -> Response:
+    """Answers at once when it is reached or can no longer be reached without an operator."""
+    began = call.control.clock().monotonic
+    outcome = "time-out"
+    async with anyio.create_task_group() as tasks:
+        # A handler of a plain answer is not told that its client went away: without this an endless wait would stay.
+        tasks.start_soon(_cancel_on_disconnect, call.request, tasks.cancel_scope, name="watch the waiting client")
+        with anyio.move_on_after(call.query.timeout_s):
+            outcome = await _outcome(call.control, call.name, _judge(call.query.until))
+        tasks.cancel_scope.cancel()
+    waited_s = round(call.control.clock().monotonic - began, 3)
+    return answer(wire.Waited(outcome, waited_s, wire.server(call.snapshot, call.control.clock())))
+
+
+async def _outcome(control: Control, name: str, judge: Callable[[ServerSnapshot], str]) -> str:
+    change = control.change()
+    while True:
+        snapshot = control.snapshot(name)
+        if snapshot is None:
+            raise RefusedError(404, f"no such server any more: {printable(name)}")
+        outcome = judge(snapshot)
+        if outcome:
+            return outcome
+        change = await control.changed(change)
+
+
+def _judge(until: str) -> Callable[[ServerSnapshot], str]:
+    return _stopped if until == "stopped" else _healthy
+
+
+def _healthy(snapshot: ServerSnapshot) -> str:
+    if is_healthy(snapshot):
+        return "reached"
+    return "gave-up" if snapshot.lifecycle.value in ("fatal", "quarantined") else ""
+
+
+def _stopped(snapshot: ServerSnapshot) -> str:
+    """Fatal and quarantined servers have no process left either."""
+    return "reached" if snapshot.lifecycle.value in ("stopped", "fatal", "quarantined") else ""
+
+
+async def _cancel_on_disconnect(request: Request, scope: anyio.CancelScope) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()
+
+
+OPERATIONS = (
+    Operation("GET", "/v1/servers", "listServers", "All servers", list_servers, wire.Servers, on_tcp=True),
+    Operation(
+        "GET", "/v1/servers/{name}", "showServer", "All facets of one server", show_server, wire.Server, on_tcp=True
+    ),
+    Operation(
+        "POST",
+        "/v1/servers/{name}/start",
+        "startServer",
+        "Want it up",
+        start,
+        wire.Accepted,
+        Role.OPERATE,
+        body=StartBody,
+    ),
+    Operation("POST", "/v1/servers/{name}/stop", "stopServer", "Want it down", stop, wire.Accepted, Role.OPERATE),
+    Operation(
+        "POST",
+        "/v1/servers/{name}/restart",
+        "restartServer",
+        "End this attempt, start a fresh one",
+        restart,
+        wire.Accepted,
+        Role.OPERATE,
+        body=RestartBody,
+    ),
+    Operation(
+        "POST",
+        "/v1/servers/{name}/signal",
+        "signalServer",
+        "Send a signal to the server's leader",
+        send_signal,
+        wire.Accepted,
+        Role.OPERATE,
+        body=SignalBody,
+    ),
+    Operation(
+        "GET",
+        "/v1/servers/{name}/wait",
+        "waitForServer",
+        "Answer as soon as it is healthy (or stopped), or gave up, or the time is over",
+        wait,
+        wire.Waited,
+        query=WaitQuery,
+    ),
+)

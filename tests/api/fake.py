@@ -1,0 +1,135 @@
+"""A daemon in memory: what the API and the client are tested against."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from supervisor.api.access import Access
+from supervisor.api.app import build_app, build_tcp_app
+from supervisor.api.control import Clock, DaemonInfo, EventRecord, Request
+from supervisor.api.serve import Binding, bind_tcp, bind_unix, serving
+from supervisor.snapshot import FacetView, ServerSnapshot
+
+
+def snapshot(name: str = "kimi", lifecycle: str = "stopped", **fields: object) -> ServerSnapshot:
+    """A server that has been like this since second 100 of the monotonic clock."""
+    plain = ServerSnapshot(
+        name=name,
+        at=100.0,
+        goal="down" if lifecycle == "stopped" else "up",
+        lifecycle=FacetView(lifecycle, 100.0),
+        verdict=FacetView("unknown", 100.0),
+        startup=FacetView("unknown", 100.0),
+        readiness=FacetView("success" if lifecycle == "running" else "unknown", 100.0),
+        liveness=FacetView("unknown", 100.0),
+        pid=4242 if lifecycle in ("running", "starting", "stopping") else None,
+    )
+    return msgspec.structs.replace(plain, **fields)
+
+
+class FakeControl:
+    """Servers that do at once what is asked of them."""
+
+    def __init__(self, *servers: ServerSnapshot, monotonic: float = 160.0, wall: float = 1764420000.0) -> None:
+        self.servers = {server.name: server for server in servers}
+        self.now = Clock(monotonic, wall)
+        self.requests: list[tuple[str, Request]] = []
+        self.records: list[EventRecord] = []
+        self.shutdown_by: list[str] = []
+        self.log_path = ""
+        self._change = 0
+        self._changed = asyncio.Condition()
+
+    def snapshots(self) -> Sequence[ServerSnapshot]:
+        return tuple(self.servers.values())
+
+    def snapshot(self, name: str) -> ServerSnapshot | None:
+        return self.servers.get(name)
+
+    def clock(self) -> Clock:
+        return self.now
+
+    async def request(self, name: str, event: Request) -> None:
+        self.requests.append((name, event))
+        match type(event).__name__:
+            case "StartRequested" | "RestartRequested":
+                await self.put(snapshot(name, "starting"))
+            case "StopRequested":
+                await self.put(snapshot(name, "stopped"))
+            case _:
+                pass
+
+    async def put(self, server: ServerSnapshot) -> None:
+        """The server becomes this, and everybody who waits is woken."""
+        self.servers[server.name] = server
+        await self._announce()
+
+    async def record(self, server: str, after: str, reason: str = "") -> None:
+        """Another row in the journal."""
+        number = len(self.records) + 1
+        self.records.append(EventRecord(number, self.now.wall + number, server, "lifecycle", "", after, reason, 1))
+        await self._announce()
+
+    async def _announce(self) -> None:
+        async with self._changed:
+            self._change += 1
+            self._changed.notify_all()
+
+    def change(self) -> int:
+        return self._change
+
+    async def changed(self, after: int) -> int:
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._change > after)
+            return self._change
+
+    async def events(self, since: int | None, server: str | None, limit: int) -> Sequence[EventRecord]:
+        rows = [row for row in self.records if server is None or row.server == server]
+        if since is None:
+            return rows[-limit:]
+        return [row for row in rows if row.id > since][:limit]
+
+    def daemon_info(self) -> DaemonInfo:
+        return DaemonInfo(
+            version="0.1.0",
+            pid=os.getpid(),
+            started_wall=self.now.wall - 3600,
+            config_path="/etc/sglang-supervisor/config.toml",
+            state_dir="/var/lib/sglang-supervisor",
+            log_dir="/var/log/sglang-supervisor",
+            log_path=self.log_path,
+        )
+
+    async def shutdown(self, by: str) -> None:
+        self.shutdown_by.append(by)
+
+
+OWNER = Access(admin_uids=frozenset({os.getuid()}), operator_gids=frozenset())
+
+
+@asynccontextmanager
+async def served(control: FakeControl, directory: Path, access: Access = OWNER) -> AsyncIterator[str]:
+    """The path of a socket on which the API of `control` answers."""
+    path = str(directory / "s")
+    async with serving([Binding(bind_unix(path), build_app(control, access))]):
+        yield path
+
+
+@asynccontextmanager
+async def served_on_tcp(control: FakeControl) -> AsyncIterator[int]:
+    """The loopback port on which the read-only API of `control` answers."""
+    listener = bind_tcp("127.0.0.1", 0)
+    async with serving([Binding(listener, build_tcp_app(control, OWNER))]):
+        yield listener.getsockname()[1]
+
+
+def cpu_s() -> float:
+    """CPU time of this process."""
+    return time.process_time()
