@@ -1,0 +1,28 @@
+"""Starts, watches, signals, adopts and kills one attempt's process tree."""
+
+from supervisor.edge.process.scan import MARKER_NAME, Process
+from supervisor.edge.process.spawn import (
+    Limit,
+    SpawnPlan,
+    become_subreaper,
+    ignore_orphan_signals,
+    new_marker,
+    protect_from_oom,
+    spawn,
+)
+from supervisor.edge.process.tree import Cgroup, Tree, adopt
+
+__all__ = [
+    "MARKER_NAME",
+    "Cgroup",
+    "Limit",
+    "Process",
+    "SpawnPlan",
+    "Tree",
+    "adopt",
+    "become_subreaper",
+    "ignore_orphan_signals",
+    "new_marker",
+    "protect_from_oom",
+    "spawn",
+]

@@ -1,0 +1,148 @@
+"""Finds the processes of a tree in /proc, whatever they did to sessions, parents and titles.
+
+A process belongs to a tree when its environment carries the tree's marker, or it is in a session of the tree, or its
+parent belongs to it, or it was seen in it before. One that is double-forked, has its own session *and* wiped its
+environment (`env -i`) leaves none of these traces: only its cgroup tells, or, without one, that the kernel handed it
+to the daemon (subreaper), see `orphans`.
+
+Reading `environ` takes the process's memory lock, which a process stuck in the kernel may hold for ever: callers run
+`members` in a thread that they can abandon, and ask again with `read_environment=False`. `stat` never blocks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+MARKER_NAME = "SGLSUP_TREE"
+
+
+class Process(msgspec.Struct, frozen=True):
+    """One process at one moment. pid + start_ticks is its identity: the kernel reuses pids."""
+
+    pid: int
+    start_ticks: int
+    parent: int
+    group: int
+    session: int
+    state: str
+    name: str
+    cpu_ticks: int = 0
+
+    @property
+    def alive(self) -> bool:
+        """A zombie is not: it holds nothing but its exit status."""
+        return self.state not in "ZX"
+
+
+class Traces(msgspec.Struct):
+    """What a tree is recognised by. `sessions` and `seen` grow with every scan: traces outlive those who left them."""
+
+    leader: int
+    start_ticks: int
+    marker: bytes
+    sessions: set[int]
+    seen: dict[int, int]  # pid → start_ticks
+
+    def remember(self, processes: Iterable[Process], own_session: int) -> None:
+        for process in processes:
+            self.seen[process.pid] = process.start_ticks
+            if process.session not in (0, own_session):
+                self.sessions.add(process.session)
+
+
+def members(traces: Traces, *, read_environment: bool = True) -> list[Process]:
+    """Every process of the tree, zombies included. Scans all of /proc: 30-60 µs a process of the machine."""
+    everybody = {process.pid: process for process in all_processes()}
+    # Nobody is older than the tree's first process, which spares most of the machine a look.
+    young = [process for process in everybody.values() if process.start_ticks >= traces.start_ticks]
+    found = {process.pid: process for process in young if _traced(process, traces)}
+    if read_environment:
+        for process in young:
+            if process.pid not in found and process.alive and carries_marker(process.pid, traces.marker):
+                found[process.pid] = process
+    _add_children(found, young)
+    traces.remember(found.values(), os.getsid(0))
+    return list(found.values())
+
+
+def _traced(process: Process, traces: Traces) -> bool:
+    return process.session in traces.sessions or traces.seen.get(process.pid) == process.start_ticks
+
+
+def _add_children(found: dict[int, Process], young: list[Process]) -> None:
+    """Close the set over parent → child, in as many rounds as the tree is deep."""
+    while True:
+        more = [process for process in young if process.parent in found and process.pid not in found]
+        if not more:
+            return
+        found.update((process.pid, process) for process in more)
+
+
+def orphans(exempt: Iterable[int] = ()) -> list[Process]:
+    """Children of ours outside our own session: a tree's leader, or what the kernel handed to us as subreaper."""
+    own, session, spared = os.getpid(), os.getsid(0), set(exempt)
+    return [
+        process
+        for process in map(read_stat, _children_of_self(own))
+        if process and process.session != session and process.pid not in spared
+    ]
+
+
+def _children_of_self(own: int) -> Iterator[int]:
+    try:
+        for thread in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{thread}/children", encoding="ascii") as file:
+                yield from map(int, file.read().split())
+    except OSError:  # a kernel without CONFIG_PROC_CHILDREN, or a thread that just ended
+        yield from (process.pid for process in all_processes() if process.parent == own)
+
+
+def all_processes() -> Iterator[Process]:
+    """Every process that /proc shows. One that comes or goes meanwhile may be in it or not."""
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (process := read_stat(int(name))):
+            yield process
+
+
+def read_stat(pid: int) -> Process | None:
+    """The process with this pid now; None when there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The name is in parentheses and may hold anything, parentheses and newlines too: count from the last one.
+    before, _, after = text.rpartition(b")")
+    field = after.split()
+    return Process(
+        pid=pid,
+        start_ticks=int(field[19]),
+        parent=int(field[1]),
+        group=int(field[2]),
+        session=int(field[3]),
+        state=field[0].decode(),
+        name=before.partition(b"(")[2].decode("utf-8", "backslashreplace"),
+        cpu_ticks=int(field[11]) + int(field[12]),
+    )
+
+
+def carries_marker(pid: int, marker: bytes) -> bool:
+    """Whether the environment the process was executed with has the marker. False also when we may not look."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return marker in file.read()
+    except OSError:
+        return False
+
+
+def wait_channel(pid: int) -> str:
+    """The kernel function a process sleeps in; "" when the kernel does not tell (not root, or no KALLSYMS)."""
+    try:
+        with open(f"/proc/{pid}/wchan", encoding="ascii") as file:
+            text = file.read().strip()
+    except OSError:
+        return ""
+    return "" if text == "0" else text

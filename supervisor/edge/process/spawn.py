@@ -1,0 +1,262 @@
+"""Starts one attempt's leader: own session, own log file, own cgroup, the user's rights, or a reason why not."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import grp
+import marshal
+import os
+import pwd
+import resource
+import secrets
+import signal
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from supervisor.edge.process import scan
+from supervisor.edge.process.tree import Cgroup, Tree
+from supervisor.events import Spawned, SpawnFailed
+
+LAUNCHER = str(Path(__file__).with_name("launch.py"))
+LAUNCH_LIMIT_S = 30.0  # an exec from a dead network file system hangs; the tree then exists and can be killed
+_FIRST_FREE_FD = 10
+
+# Errors that the same command may not meet again; every other one repeats.
+_TEMPORARY = frozenset({
+    errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EINTR, errno.EBUSY,
+    errno.ETXTBSY, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENOTCONN, errno.ENODEV,
+})  # fmt: skip
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """A resource limit by the kernel's name ("nofile", "memlock"); -1 = unlimited, hard None = as the daemon's."""
+
+    name: str
+    soft: int
+    hard: int | None = None
+
+
+class SpawnPlan(msgspec.Struct, frozen=True):
+    """Everything that decides how the leader starts. `environment` is complete: nothing of the daemon's is added."""
+
+    server: str
+    attempt: int
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    log_path: str
+    marker: str  # `new_marker()`; added to the environment as SGLSUP_TREE
+    directory: str = "/"
+    user: str = ""
+    group: str = ""
+    umask: int = 0o022
+    nice: int | None = None
+    oom_score_adj: int | None = None  # None: the kernel's default, where the daemon protects itself
+    limits: tuple[Limit, ...] = ()
+
+
+class _RefusedError(Exception):
+    """The spawn cannot be made; carries what the event will say."""
+
+    def __init__(self, reason: str, permanent: bool) -> None:
+        super().__init__(reason)
+        self.permanent = permanent
+
+
+def new_marker(server: str, attempt: int) -> str:
+    """The value of SGLSUP_TREE for one attempt, unguessable so that nobody gets swept by chance."""
+    return f"{server}:{attempt}:{secrets.token_hex(8)}"
+
+
+async def spawn(plan: SpawnPlan, cgroup: Cgroup | None = None) -> Tree | SpawnFailed:
+    """Start the leader and wait until its exec has succeeded or failed. `cgroup` must be prepared."""
+    try:
+        order = await anyio.to_thread.run_sync(_make_order, plan, cgroup.path if cgroup else "")  # asks NSS
+        log = await anyio.to_thread.run_sync(_open_log, plan.log_path)
+    except _RefusedError as refused:
+        return SpawnFailed(plan.attempt, str(refused), refused.permanent)
+    try:
+        pid, answer = _start_launcher(order, log)
+    except OSError as problem:
+        reason = f"cannot start the launcher {sys.executable}: {problem.strerror}"
+        return SpawnFailed(plan.attempt, reason, problem.errno not in _TEMPORARY)
+    finally:
+        os.close(log)
+    tree = _make_tree(plan, pid, cgroup)
+    with contextlib.closing(open(answer, "rb", buffering=0)):  # noqa: ASYNC230 - a pipe, read only when readable
+        told = await _read_answer(answer)
+    return tree if told is None else await _failed(plan, tree, told)
+
+
+def _make_order(plan: SpawnPlan, cgroup: str) -> bytes:
+    uid, gid, groups = _identity(plan.user, plan.group)
+    if not plan.command or any("\0" in word for word in plan.command):
+        raise _RefusedError("cannot execute an empty command or one with a NUL byte", permanent=True)
+    return marshal.dumps(
+        {
+            "command": list(plan.command),
+            "environment": {**plan.environment, scan.MARKER_NAME: plan.marker},
+            "directory": plan.directory,
+            "cgroup": cgroup,
+            "oom_score_adj": plan.oom_score_adj,
+            "nice": plan.nice,
+            "umask": plan.umask,
+            "limits": [(_limit_number(limit.name), limit.name, limit.soft, limit.hard) for limit in plan.limits],
+            "uid": uid,
+            "gid": gid,
+            "groups": groups,
+        }
+    )
+
+
+def _identity(user: str, group: str) -> tuple[int | None, int | None, list[int]]:
+    if not user and not group:
+        return None, None, []
+    try:
+        account = pwd.getpwnam(user) if user else pwd.getpwuid(os.geteuid())
+    except KeyError:
+        raise _RefusedError(f"cannot become user {user}: there is no such user", permanent=True) from None
+    try:
+        gid = grp.getgrnam(group).gr_gid if group else account.pw_gid
+    except KeyError:
+        raise _RefusedError(f"cannot become group {group}: there is no such group", permanent=True) from None
+    return account.pw_uid, gid, os.getgrouplist(account.pw_name, gid)
+
+
+def _limit_number(name: str) -> int:
+    numbers = {
+        word.removeprefix("RLIMIT_").lower(): number for word, number in vars(resource).items() if "RLIMIT_" in word
+    }
+    if name not in numbers:
+        raise _RefusedError(f"cannot set limit {name}: the kernel has {', '.join(sorted(numbers))}", permanent=True)
+    return int(numbers[name])
+
+
+def _open_log(path: str) -> int:
+    """Opened by us, before any right is dropped; O_NONBLOCK refuses a FIFO without a reader instead of waiting."""
+    try:
+        log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o640)
+    except OSError as problem:
+        reason = f"cannot open the log file {path}: {problem.strerror}"
+        raise _RefusedError(reason, permanent=problem.errno not in _TEMPORARY) from None
+    kind = os.fstat(log).st_mode
+    if not (stat.S_ISREG(kind) or stat.S_ISCHR(kind)):
+        os.close(log)
+        raise _RefusedError(f"cannot use {path} as a log file: it is neither a file nor a device", permanent=True)
+    os.set_blocking(log, True)
+    return log
+
+
+def _start_launcher(order: bytes, log: int) -> tuple[int, int]:
+    """Returns the pid and the reading end of the answer. posix_spawn: no fork of our memory, no Popen that reaps."""
+    with contextlib.ExitStack() as stack:
+        order_fd = stack.enter_context(_descriptor(os.memfd_create("launch-order", os.MFD_CLOEXEC)))
+        os.write(order_fd, order)  # memory, so all of it; a pipe would block beyond 64 KiB
+        os.lseek(order_fd, 0, os.SEEK_SET)
+        reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            # Sources above every target: a dup2 onto 0-4 must not overwrite the next source.
+            sources = [stack.enter_context(_descriptor(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE_FD)))
+                       for fd in (log, log, order_fd, writing)]  # fmt: skip
+            pid = _posix_spawn(sources)
+        except OSError:
+            os.close(reading)
+            raise
+        finally:
+            os.close(writing)
+        return pid, reading
+
+
+def _posix_spawn(sources: list[int]) -> int:
+    interpreter = os.path.realpath(sys.executable)
+    return os.posix_spawn(
+        interpreter,
+        [interpreter, "-I", "-S", LAUNCHER],
+        {},
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            *((os.POSIX_SPAWN_DUP2, source, target) for target, source in enumerate(sources, start=1)),
+        ],
+        setsid=True,
+        setsigmask=[],
+        # What the daemon ignores (SIGQUIT, SIGPIPE) would stay ignored in the server.
+        setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
+    )
+
+
+@contextlib.contextmanager
+def _descriptor(fd: int) -> Iterator[int]:
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _make_tree(plan: SpawnPlan, pid: int, cgroup: Cgroup | None) -> Tree:
+    """Our unreaped child keeps its pid, so neither the pidfd nor the start time can be another's."""
+    process = scan.read_stat(pid)
+    spawned = Spawned(
+        plan.attempt,
+        pid,
+        start_ticks=process.start_ticks if process else 0,
+        cgroup=cgroup.path if cgroup else "",
+        log_path=plan.log_path,
+    )
+    return Tree(spawned, plan.server, plan.marker, os.pidfd_open(pid), cgroup)
+
+
+async def _read_answer(answer: int) -> bytes | None:
+    """What the launcher said went wrong; None when the exec succeeded (or still hangs after the limit)."""
+    told = b""
+    with anyio.move_on_after(LAUNCH_LIMIT_S):
+        while True:
+            await anyio.wait_readable(answer)
+            piece = os.read(answer, 4096)
+            if not piece:
+                return None if told == b"+" else told
+            told += piece
+    return None
+
+
+async def _failed(plan: SpawnPlan, tree: Tree, told: bytes) -> SpawnFailed:
+    exited = await tree.exited()  # the launcher exits right after its answer
+    tree.close()
+    if not told:
+        return SpawnFailed(plan.attempt, f"cannot launch: the launcher ended early with {exited.code}", permanent=False)
+    step, number, subject = told.removeprefix(b"+").decode("utf-8", "backslashreplace").split("\0", 2)
+    reason = f"cannot {step} {subject}: {_explain(step, int(number), subject)}"
+    return SpawnFailed(plan.attempt, reason, permanent=int(number) not in _TEMPORARY)
+
+
+def _explain(step: str, number: int, subject: str) -> str:
+    if step == "execute" and number == errno.ENOENT and os.path.isabs(subject) and os.path.exists(subject):
+        return "its interpreter (the first line, or the dynamic loader) does not exist"
+    return os.strerror(number)
+
+
+def become_subreaper() -> bool:
+    """Have the kernel hand orphans of our trees to us instead of to init. False when it refuses."""
+    pr_set_child_subreaper = 36
+    return bool(ctypes.CDLL(None, use_errno=True).prctl(pr_set_child_subreaper, 1, 0, 0, 0) == 0)
+
+
+def ignore_orphan_signals() -> None:
+    """An orphaned rank reports its failure by SIGQUIT to its parent, us by then; the default action kills."""
+    signal.signal(signal.SIGQUIT, signal.SIG_IGN)
+
+
+def protect_from_oom(score: int = -500) -> bool:
+    """Make the kernel's OOM killer prefer others; needs root. Servers get 0 back. False when not allowed."""
+    try:
+        Path("/proc/self/oom_score_adj").write_text(str(score))
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,177 @@
+"""One attempt's process tree: its exit, its signals, its members, its proven end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from typing import Protocol
+
+import anyio
+import anyio.to_thread
+
+from supervisor.edge.process import exits, scan
+from supervisor.events import Exited, Spawned, StuckProcess, TreeEmptied, TreeStuck
+
+SCAN_LIMIT_S = 2.0
+REPORTED_STUCK = 32
+
+
+class Cgroup(Protocol):
+    """What a tree needs of its cgroup (`edge.cgroup.ServerCgroup` is one)."""
+
+    path: str
+
+    def pids(self) -> tuple[int, ...]: ...
+    def kill(self) -> None: ...
+    def remove(self) -> bool: ...
+    async def empty(self, limit_s: float) -> bool: ...
+
+
+class Tree:
+    """Made by `spawn` or `adopt`. `close()` it when it is empty and nobody waits for its exit any more."""
+
+    def __init__(self, spawned: Spawned, server: str, marker: str, pidfd: int | None, cgroup: Cgroup | None) -> None:
+        self.spawned = spawned
+        self.server = server
+        self.marker = marker
+        self.cgroup = cgroup
+        self._pidfd = pidfd  # None: the leader had ended before we adopted its tree
+        self._status: exits.Status | None = None
+        self._traces = scan.Traces(
+            leader=spawned.pid,
+            start_ticks=spawned.start_ticks,
+            marker=f"{scan.MARKER_NAME}={marker}\0".encode(),
+            sessions={spawned.pid},
+            seen={spawned.pid: spawned.start_ticks},
+        )
+
+    @property
+    def attempt(self) -> int:
+        return self.spawned.attempt
+
+    @property
+    def pid(self) -> int:
+        return self.spawned.pid
+
+    async def exited(self) -> Exited:
+        """Wait, as long as it takes, for the leader's end. Several tasks may wait; all get the same answer."""
+        if self._pidfd is None:
+            return Exited(self.attempt, None)
+        if self._status is None:
+            own = os.dup(self._pidfd)  # one descriptor a waiter: the loop knows one reader a descriptor
+            try:
+                status = await exits.ended(own)
+            finally:
+                os.close(own)
+            self._settle(status)
+        assert self._status is not None  # noqa: S101 - _settle has just set it
+        return Exited(self.attempt, self._status.code)
+
+    def _settle(self, status: exits.Status) -> None:
+        """The first who reaps learns the code; who comes second must not overwrite it with "nobody could tell"."""
+        if self._status is None or self._status.code is None:
+            self._status = status
+
+    def signal(self, number: int) -> bool:
+        """Signal the leader alone. False when it has ended; PermissionError when it is not ours to signal."""
+        return self._pidfd is not None and self._status is None and exits.send_signal(self._pidfd, number)
+
+    def leader_alive(self) -> bool:
+        """Whether the leader runs; a zombie does not."""
+        process = scan.read_stat(self.pid)
+        return process is not None and process.start_ticks == self.spawned.start_ticks and process.alive
+
+    async def members(self) -> list[scan.Process]:
+        """Every living process of the tree, by cgroup and by scan. Bounded; called about once a second at most.
+
+        Calling it now and then also strengthens the fallback without cgroups: what was seen once is remembered.
+        """
+        found = {process.pid: process for process in await self._scan()}
+        for pid in self.cgroup.pids() if self.cgroup else ():
+            if pid not in found and (process := scan.read_stat(pid)):
+                found[pid] = process
+        return [process for process in found.values() if process.alive]
+
+    async def _scan(self) -> list[scan.Process]:
+        with anyio.move_on_after(SCAN_LIMIT_S):
+            return await anyio.to_thread.run_sync(scan.members, self._traces, abandon_on_cancel=True)
+        # A process stuck in the kernel holds up the read of its environ: do without environments this time.
+        return scan.members(self._traces, read_environment=False)
+
+    async def kill(self, limit_s: float = 20.0) -> TreeEmptied | TreeStuck:
+        """SIGKILL every process of the tree until none is left, or name those that survive after `limit_s`."""
+        began = time.monotonic()
+        victims: set[tuple[int, int]] = set()
+        if self.cgroup:
+            victims.update((process.pid, process.start_ticks) for process in _alive(self.cgroup.pids()))
+            self.cgroup.kill()
+            await self.cgroup.empty(limit_s)
+        # With a cgroup one empty sweep is enough (it looks for who left the cgroup); without, a fork can slip through
+        # one reading of /proc, but not through two.
+        left = await self._sweep(victims, began + limit_s, quiet_sweeps=1 if self.cgroup else 2)
+        self._reap_leader()
+        if left:
+            return TreeStuck(self.attempt, tuple(_describe(process) for process in left[:REPORTED_STUCK]))
+        if self.cgroup:
+            self.cgroup.remove()
+        return TreeEmptied(self.attempt, killed=len(victims), took_s=time.monotonic() - began)
+
+    async def _sweep(self, victims: set[tuple[int, int]], until: float, quiet_sweeps: int) -> list[scan.Process]:
+        quiet, pause_s = 0, 0.002
+        while True:
+            left = await self.members()
+            quiet = 0 if left else quiet + 1
+            if quiet >= quiet_sweeps or (left and time.monotonic() > until):
+                return left
+            for process in left:
+                victims.add((process.pid, process.start_ticks))
+                _kill_process(process)
+            self._reap_leader()
+            await anyio.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, 0.05)
+
+    def _reap_leader(self) -> None:
+        if self._pidfd is not None and (status := exits.reap(self._pidfd)):
+            self._settle(status)
+
+    def close(self) -> None:
+        """Give back the descriptor. The tree must not be used afterwards."""
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
+
+
+def _alive(pids: tuple[int, ...]) -> list[scan.Process]:
+    return [process for process in map(scan.read_stat, pids) if process and process.alive]
+
+
+def _kill_process(process: scan.Process) -> None:
+    """SIGKILL this very process: its pid may be somebody else's by now, which the pidfd and a second look rule out."""
+    with contextlib.suppress(ProcessLookupError):
+        pidfd = os.pidfd_open(process.pid)
+        try:
+            now = scan.read_stat(process.pid)
+            if now and now.start_ticks == process.start_ticks:
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        finally:
+            os.close(pidfd)
+
+
+def _describe(process: scan.Process) -> StuckProcess:
+    """From `stat` and `wchan` alone: `cmdline` needs the memory lock that a stuck process may hold."""
+    now = scan.read_stat(process.pid) or process
+    return StuckProcess(now.pid, now.state, scan.wait_channel(now.pid), now.name)
+
+
+def adopt(spawned: Spawned, server: str, marker: str, cgroup: Cgroup | None = None) -> Tree:
+    """Take over the tree of an earlier daemon. When its leader has ended, `exited()` answers at once with None."""
+    pidfd = None
+    with contextlib.suppress(ProcessLookupError):
+        pidfd = os.pidfd_open(spawned.pid)
+        now = scan.read_stat(spawned.pid)
+        if now is None or now.start_ticks != spawned.start_ticks:
+            os.close(pidfd)
+            pidfd = None
+    return Tree(spawned, server, marker, pidfd, cgroup)
