@@ -169,3 +169,33 @@ def hostile_texts() -> tuple[bytes, ...]:
         b"Receive: obj=GenerateReqInput(text='" + b"A" * 1_000_000 + b"')\n",
         (request % "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1 GiB").encode(),
     )
+
+
+def health_failed() -> str:
+    return (
+        "Health check failed. Server couldn't get a response from detokenizer for last 20 seconds. "
+        "tic start time: 04:12:09. last_heartbeat time: 04:11:47"
+    )
+
+
+def server_info(options: Options, dialect: Dialect) -> dict[str, object]:
+    return _server_args_facts() | _given(options) | {"version": dialect.version, "internal_states": [{}]}
+
+
+def gloo_reset(rank: int) -> str:
+    return f"[rank{rank}]:[W1129 15:01:05.363029657 ProcessGroupNCCL.cpp:1575] Warning: WARNING: destroy_process_group() was not called before program exit, which can leak resources.\n"  # noqa: E501
+
+
+def failed_dumps(pids: list[int]) -> list[str]:
+    """The crash path without py-spy and without CUDA core dumps, as recorded."""
+    lines = [f"All pyspy dump attempts failed for PID {pid}." for pid in pids]
+    hint = "CUDA user-triggered coredump is not enabled. Set CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1 before CUDA initialization."
+    return [*lines, hint, WAITING_FOR_COREDUMPS]
+
+
+def dummy_server(host: str, port: int) -> str:
+    return f"Dummy health check server started in background thread at {host}:{port}"
+
+
+def sigterm_on_node(node_rank: int) -> str:
+    return f"SIGTERM received on node_rank {node_rank}; waiting for the rank-0 ShutdownReq broadcast to stop the schedulers."

@@ -1,0 +1,87 @@
+"""Plays the warm-up thread: waits for the own port, sends one request, declares the server ready."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+
+from supervisor.simulator import texts
+from supervisor.simulator.engine import Engine, Status
+from supervisor.simulator.scenario import Kind
+from supervisor.simulator.script import FateKind, Plan
+
+_TRIES = 120
+_PATIENCE_S = 5.0
+_WARMUP_TOKENS = 8
+_WARMUP_PROMPT = 7
+_WAIT_FOR_DECODE_S = 0.5
+_CLIENT_PORT = 50310
+
+
+def warm_up(engine: Engine, plan: Plan) -> None:
+    """Thread body. Status turns UP just before the `fired up` line, as in the real one."""
+    options, log = plan.options, engine.log
+    if options.node_rank > 0:
+        engine.status = Status.UP
+        return
+    if not options.skip_server_warmup:
+        engine.clock.sleep(0.5)
+        client = f"{options.host}:{_CLIENT_PORT}"
+        log.record(texts.access(client, "GET", plan.dialect.model_info_path, 200, "OK"), stdout=True)
+        engine.handlers_installed = True
+        if plan.warmup_fate:
+            _meet(engine, plan)
+        engine.clock.sleep(max(0.0, options.seconds("warmup") * _slowness(plan) - 0.5 - _WAIT_FOR_DECODE_S))
+        for _ in engine.generate(_WARMUP_PROMPT, _WARMUP_TOKENS):
+            pass
+        log.record(texts.access(client, "POST", "/generate", 200, "OK"), stdout=True)
+    engine.status = Status.UP
+    log.record(texts.FIRED_UP)
+    if any(scenario.kind is Kind.HOSTILE for scenario in plan.serving):
+        for data in texts.hostile_texts():
+            log.raw(data, stdout=True)
+
+
+def _slowness(plan: Plan) -> float:
+    factor = 1.0
+    for scenario in plan.options.scenarios:
+        if scenario.kind is Kind.SLOW and scenario.phase in ("", "warmup"):
+            factor *= scenario.factor
+    return factor
+
+
+def _meet(engine: Engine, plan: Plan) -> None:
+    fate = plan.warmup_fate
+    assert fate is not None  # the caller has looked
+    for emission in fate.emissions:
+        engine.log.emit(emission)
+    if fate.kind is FateKind.CRASH:
+        engine.clock.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGQUIT)
+    while True:
+        signal.pause() if not fate.busy else engine.clock.sleep(1.0)
+
+
+def warm_up_somebody_else(engine: Engine) -> None:
+    """Thread body after a lost port: talks to whoever owns it and takes a 200 for its own (fact 7 of the catalogue)."""
+    for _ in range(_TRIES):
+        if _ask(engine, "GET", engine.plan.dialect.model_info_path, b""):
+            body = {"text": "The capital city of France is", "sampling_params": {"max_new_tokens": 8}}
+            if _ask(engine, "POST", "/generate", json.dumps(body).encode()):
+                engine.log.record(texts.FIRED_UP)
+                engine.status = Status.UP
+            return
+        engine.clock.sleep(1.0)
+
+
+def _ask(engine: Engine, method: str, path: str, body: bytes) -> bool:
+    options = engine.options
+    head = f"{method} {path} HTTP/1.1\r\nhost: {options.host}\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
+    try:
+        with socket.create_connection((options.host, options.port), engine.clock.real(_PATIENCE_S) + 0.2) as connection:
+            connection.sendall(head.encode() + body)
+            return b" 200 " in connection.recv(64)
+    except OSError:
+        return False  # refused or silent: asked again a second later, as the real one does
