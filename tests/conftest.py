@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ("tests.nvml",)  # the fixture `fake_nvml`: GPUs that are not there
 MARK = "SGLSUP_TEST_RUN"
 LEFT_OVER_STATUS = 1
 
