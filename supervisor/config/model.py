@@ -56,7 +56,7 @@ class StopConfig(msgspec.Struct, frozen=True):
     """How a server is ended: signal, grace, then the whole tree is killed."""
 
     signal: str = "TERM"
-    grace_s: Duration = msgspec.field(default=60.0, name="grace")
+    grace_s: Duration = msgspec.field(default=90.0, name="grace")
     startup_grace_s: Duration = msgspec.field(default=5.0, name="startup_grace")
     freeze: bool = False
 

@@ -1,0 +1,145 @@
+"""The verbs that change something, and the one that waits for it: start, stop, restart, signal, wait, shutdown."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from typing import Any
+
+from supervisor.cli import codes
+from supervisor.cli.connection import ANSWER_TIMEOUT_S, Client, RefusedError
+from supervisor.cli.reading import segment
+from supervisor.cli.text import as_json, clean, complain, say
+
+
+def start(client: Client, options: Namespace) -> int:
+    """`NAME: started` as soon as the daemon has begun; with --wait when requests may come."""
+
+    def one(name: str) -> int:
+        answer = client.post(f"/v1/servers/{segment(name)}/start", {"force": options.force})
+        if not answer["changed"] and not options.wait:
+            say(f"{clean(name)}: ERROR (already started)")
+            return codes.OK  # as supervisorctl has it
+        return _reach(client, name, "healthy", options.timeout, "started") if options.wait else _done(name, "started")
+
+    return _each(client, options.names, one)
+
+
+def stop(client: Client, options: Namespace) -> int:
+    """`NAME: stopped` when its last process is gone and its devices are free, as supervisorctl waits too."""
+
+    def one(name: str) -> int:
+        answer = client.post(f"/v1/servers/{segment(name)}/stop")
+        if not answer["changed"]:
+            say(f"{clean(name)}: ERROR (not running)")
+            return codes.OK
+        if options.no_wait:
+            return _done(name, "stopping")
+        return _reach(client, name, "stopped", options.timeout, "stopped")
+
+    return _each(client, options.names, one)
+
+
+def restart(client: Client, options: Namespace) -> int:
+    """`NAME: restarted` as soon as the daemon has begun; with --wait when requests may come again."""
+
+    def one(name: str) -> int:
+        client.post(f"/v1/servers/{segment(name)}/restart", {"reason": options.reason})
+        if options.wait:
+            return _reach(client, name, "healthy", options.timeout, "restarted")
+        return _done(name, "restarted")
+
+    return _each(client, options.names, one)
+
+
+def send_signal(client: Client, options: Namespace) -> int:
+    """`NAME: signalled`."""
+
+    def one(name: str) -> int:
+        client.post(f"/v1/servers/{segment(name)}/signal", {"signal": options.signal})
+        return _done(name, "signalled")
+
+    return _each(client, options.names, one)
+
+
+def wait(client: Client, options: Namespace) -> int:
+    """0 when all names are healthy (or stopped), 1 as soon as one gave up, 5 when the time is over."""
+    deadline = None if options.timeout is None else time.monotonic() + options.timeout
+    for name in _expand(client, options.names):
+        left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+        answer = _ask(client, name, options.until, left_s)
+        if options.json:
+            say(as_json(answer))
+        code = _told(name, answer, options.until, quiet=options.json)
+        if code != codes.OK:
+            return code
+    return codes.OK
+
+
+def shutdown(client: Client, options: Namespace) -> int:
+    """The daemon stops its servers and ends; this returns at once."""
+    client.post("/v1/shutdown")
+    say("Shut down")
+    return codes.OK
+
+
+def _each(client: Client, names: list[str], one: Callable[[str], int]) -> int:
+    """All names are tried; a failure of one does not hide the others."""
+    return codes.worst([_tried(one, name) for name in _expand(client, names)])
+
+
+def _tried(one: Callable[[str], int], name: str) -> int:
+    try:
+        return one(name)
+    except RefusedError as error:
+        match error.status:
+            case 404:
+                say(f"{clean(name)}: ERROR (no such process)")
+                return codes.UNKNOWN
+            case 409:
+                say(f"{clean(name)}: ERROR (not running)")
+                return codes.NOT_RUNNING
+            case _:
+                complain(f"{name}: ERROR ({error})")
+                return codes.ERROR
+
+
+def _expand(client: Client, names: list[str]) -> list[str]:
+    if "all" in names:
+        return [server["name"] for server in client.get("/v1/servers")["servers"]]
+    return list(dict.fromkeys(names))
+
+
+def _reach(client: Client, name: str, until: str, timeout_s: float | None, word: str) -> int:
+    answer = _ask(client, name, until, timeout_s)
+    if answer["outcome"] == "reached":
+        return _done(name, word)
+    return _told(name, answer, until, quiet=False)
+
+
+def _ask(client: Client, name: str, until: str, timeout_s: float | None) -> Any:
+    """The daemon answers when it is decided; without a time-out only that or Ctrl-C ends the wait."""
+    query = f"for={until}" + ("" if timeout_s is None else f"&timeout_s={timeout_s:.3f}")
+    patience_s = None if timeout_s is None else timeout_s + ANSWER_TIMEOUT_S
+    return client.get(f"/v1/servers/{segment(name)}/wait?{query}", patience_s)
+
+
+def _told(name: str, answer: Any, until: str, *, quiet: bool) -> int:
+    server = answer["server"]
+    seen = f"{server['state']} {server['description']}".strip()
+    match answer["outcome"]:
+        case "reached":
+            line, code = until, codes.OK
+        case "gave-up":
+            line, code = f"ERROR (gave up: {seen})", codes.ERROR
+        case _:
+            line, code = f"ERROR (not {until} in time: {seen})", codes.TIMED_OUT
+    if not quiet:
+        say(f"{clean(name)}: {clean(line)}")
+    return code
+
+
+def _done(name: str, word: str) -> int:
+    say(f"{clean(name)}: {word}")
+    return codes.OK

@@ -1,0 +1,194 @@
+"""Speaks HTTP/1.1 over the daemon's Unix socket.
+
+`http.client` would do the same and import the email package for it: 20 ms more CPU in every call.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+DEFAULT_SOCKET = "/run/sglang-supervisor/control.sock"
+CONNECT_TIMEOUT_S = 5.0
+ANSWER_TIMEOUT_S = 30.0
+HEAD_BYTES_MAX = 64 * 1024
+
+
+class UnreachableError(Exception):
+    """Nobody answers on the socket."""
+
+
+class RefusedError(Exception):
+    """The daemon answered with an error."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Head(NamedTuple):
+    """Status and headers of an answer."""
+
+    status: int
+    headers: dict[str, str]
+
+
+class Client:
+    """Requests to one daemon, one connection each."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def get(self, target: str, timeout_s: float | None = ANSWER_TIMEOUT_S) -> Any:
+        """The JSON answer. Raises RefusedError or UnreachableError."""
+        return self._json("GET", target, None, timeout_s)
+
+    def post(self, target: str, body: dict[str, Any] | None = None, timeout_s: float | None = ANSWER_TIMEOUT_S) -> Any:
+        """The JSON answer to a request for a change."""
+        return self._json("POST", target, body or {}, timeout_s)
+
+    def stream(self, target: str, *, forever: bool, accept: str = "*/*") -> Iterator[bytes]:
+        """The answer's body piece by piece; `forever`: silence is no failure, the user's Ctrl-C ends it."""
+        with self._answer("GET", target, None, None if forever else ANSWER_TIMEOUT_S, accept) as answer:
+            yield from answer.pieces()
+
+    def _json(self, method: str, target: str, body: dict[str, Any] | None, timeout_s: float | None) -> Any:
+        with self._answer(method, target, body, timeout_s, "application/json") as answer:
+            return answer.json()
+
+    def _answer(
+        self, method: str, target: str, body: dict[str, Any] | None, timeout_s: float | None, accept: str
+    ) -> Answer:
+        connection = self._connect()
+        try:
+            connection.settimeout(timeout_s)
+            connection.sendall(_request(method, target, body, accept), socket.MSG_NOSIGNAL)
+            answer = Answer(connection, self.path)
+            answer.read_head()
+        except OSError as error:
+            connection.close()
+            raise UnreachableError(f"cannot reach the daemon at {self.path}: {reason(error)}") from None
+        except BaseException:
+            connection.close()
+            raise
+        return answer
+
+    def _connect(self) -> socket.socket:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(CONNECT_TIMEOUT_S)
+        try:
+            connection.connect(self.path)
+        except (OSError, ValueError) as error:
+            connection.close()
+            raise UnreachableError(f"cannot reach the daemon at {self.path}: {reason(error)}") from None
+        return connection
+
+
+class Answer:
+    """An answer whose body has not been read yet."""
+
+    def __init__(self, connection: socket.socket, path: str) -> None:
+        self._connection = connection
+        self._path = path
+        self._buffer = b""
+        self.head = Head(0, {})
+
+    def __enter__(self) -> Answer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def read_head(self) -> None:
+        """Read up to the empty line. Raises RefusedError when the status is no success."""
+        while b"\r\n\r\n" not in self._buffer:
+            if len(self._buffer) > HEAD_BYTES_MAX or not self._fill():
+                raise UnreachableError(f"cannot talk to the daemon at {self._path}: it sent no HTTP answer")
+        head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
+        lines = head.decode("latin-1").split("\r\n")
+        words = lines[0].split(" ", 2)
+        if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():
+            raise UnreachableError(f"cannot talk to the daemon at {self._path}: what answers is no HTTP server")
+        fields = (line.partition(":") for line in lines[1:])
+        self.head = Head(int(words[1]), {name.lower(): value.strip() for name, _, value in fields})
+        if self.head.status >= 300:
+            raise RefusedError(self.head.status, _message(self._whole_body(), self.head.status))
+
+    def json(self) -> Any:
+        """The body as JSON."""
+        try:
+            return json.loads(self._whole_body())
+        except ValueError:
+            raise RefusedError(502, f"cannot understand the daemon at {self._path}: its answer is no JSON") from None
+
+    def pieces(self) -> Iterator[bytes]:
+        """The body as it arrives."""
+        try:
+            if self.head.headers.get("transfer-encoding", "").lower() == "chunked":
+                yield from self._chunks()
+            else:
+                yield from self._counted(int(self.head.headers.get("content-length", "0")))
+        except OSError as error:
+            raise UnreachableError(f"lost the daemon at {self._path}: {reason(error)}") from None
+
+    def _whole_body(self) -> bytes:
+        return b"".join(self.pieces())
+
+    def _counted(self, length: int) -> Iterator[bytes]:
+        while length > 0:
+            if not self._buffer and not self._fill():
+                raise UnreachableError(f"lost the daemon at {self._path}: the answer ended early")
+            piece, self._buffer = self._buffer[:length], self._buffer[length:]
+            length -= len(piece)
+            yield piece
+
+    def _chunks(self) -> Iterator[bytes]:
+        while True:
+            size = int(self._line().partition(b";")[0], 16)
+            if size == 0:
+                return
+            yield from self._counted(size)
+            self._line()
+
+    def _line(self) -> bytes:
+        while b"\r\n" not in self._buffer:
+            if not self._fill():
+                raise UnreachableError(f"lost the daemon at {self._path}: the answer ended early")
+        line, _, self._buffer = self._buffer.partition(b"\r\n")
+        return line
+
+    def _fill(self) -> bool:
+        data = self._connection.recv(65536)
+        self._buffer += data
+        return bool(data)
+
+
+def socket_path(option: str | None) -> str:
+    """The path from `-s` (a path or unix:///path), the environment or the default."""
+    chosen = option or os.environ.get("SGLSUP_SOCKET") or DEFAULT_SOCKET
+    return chosen.removeprefix("unix://")
+
+
+def reason(error: Exception) -> str:
+    """Why, in the system's words."""
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _request(method: str, target: str, body: dict[str, Any] | None, accept: str) -> bytes:
+    payload = b"" if body is None else json.dumps(body).encode()
+    head = f"{method} {target} HTTP/1.1\r\nHost: daemon\r\nAccept: {accept}\r\nConnection: close\r\n"
+    if body is not None:
+        head += f"Content-Type: application/json\r\nContent-Length: {len(payload)}\r\n"
+    return head.encode("ascii") + b"\r\n" + payload
+
+
+def _message(body: bytes, status: int) -> str:
+    try:
+        return str(json.loads(body)["error"])
+    except (ValueError, KeyError, TypeError):
+        return f"the daemon answered with status {status}"

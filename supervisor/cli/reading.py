@@ -1,0 +1,187 @@
+"""The verbs that look: status, pid, why, version, tail, maintail, events."""
+
+from __future__ import annotations
+
+import re
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+from supervisor.cli import codes
+from supervisor.cli.connection import Client, RefusedError
+from supervisor.cli.text import LogCleaner, as_json, clean, coloured, complain, say
+
+_NAME_WIDTH = 30  # supervisorctl's columns
+_STATE_WIDTH = 10
+_DOWN = ("STOPPED", "EXITED", "FATAL", "UNKNOWN")
+
+
+def status(client: Client, options: Namespace) -> int:
+    """One line a server; 3 when one of them is not running, 4 when a name is unknown."""
+    answer = client.get("/v1/servers")
+    shown, unknown = _select(answer["servers"], options.names)
+    if options.json:
+        say(as_json({"at": answer["at"], "servers": shown}))
+        for name in unknown:
+            complain(f"{name}: ERROR (no such process)")
+    else:
+        _print_rows(shown, unknown)
+    if unknown:
+        return codes.UNKNOWN
+    bad = any(not server["healthy"] if options.check else server["state"] in _DOWN for server in shown)
+    return codes.NOT_RUNNING if bad else codes.OK
+
+
+def _select(servers: list[Any], names: list[str]) -> tuple[list[Any], list[str]]:
+    if not names or "all" in names:
+        return servers, []
+    by_name = {server["name"]: server for server in servers}
+    return [by_name[name] for name in names if name in by_name], [name for name in names if name not in by_name]
+
+
+def _print_rows(servers: list[Any], unknown: list[str]) -> None:
+    width = max([_NAME_WIDTH, *(len(server["name"]) for server in servers)]) + 3
+    for server in servers:
+        name, state = f"{clean(server['name']):<{width}}", coloured(server["state"], _STATE_WIDTH)
+        say(f"{name}{state}{clean(server['description'])}".rstrip())
+    for name in unknown:
+        say(f"{clean(name)}: ERROR (no such process)")
+
+
+def pid(client: Client, options: Namespace) -> int:
+    """The daemon's pid, or one server's, or one a line for all."""
+    if options.name is None:
+        say(str(client.get("/v1/info")["pid"]))
+        return codes.OK
+    if options.name == "all":
+        for server in client.get("/v1/servers")["servers"]:
+            say(str(server["pid"] or 0))
+        return codes.OK
+    number = client.get(f"/v1/servers/{segment(options.name)}")["pid"]
+    say(str(number or 0))
+    return codes.OK if number else codes.NOT_RUNNING
+
+
+def version(client: Client, options: Namespace) -> int:
+    """The daemon's version."""
+    info = client.get("/v1/info")
+    say(as_json(info) if options.json else clean(info["version"]))
+    return codes.OK
+
+
+def why(client: Client, options: Namespace) -> int:
+    """The story of one server in sentences, then where the proof lies."""
+    story = client.get(f"/v1/servers/{segment(options.name)}/story")
+    if options.json:
+        say(as_json(story))
+        return codes.OK
+    for sentence in story["sentences"]:
+        say(clean(sentence))
+    for label, path in (("evidence", story["evidence_path"]), ("log", story["log_path"])):
+        if path:
+            say(f"{label}: {clean(path)}")
+    if story["events"]:
+        say("events:")
+    for event in story["events"]:
+        say(f"  {_event_line(event)}")
+    return codes.OK
+
+
+def tail(client: Client, options: Namespace) -> int:
+    """The end of a server's log; 1600 bytes unless told."""
+    return _tail(client, f"/v1/servers/{segment(options.name)}/log", options)
+
+
+def maintail(client: Client, options: Namespace) -> int:
+    """The end of the daemon's own log."""
+    return _tail(client, "/v1/log", options)
+
+
+def _tail(client: Client, target: str, options: Namespace) -> int:
+    query = f"lines={options.lines}" if options.lines is not None else f"offset=-{options.bytes}"
+    if options.lines is None and options.bytes == 0:
+        query = "lines=0"
+    if options.follow:
+        query += "&follow=true"
+        complain("==> Press Ctrl-C to exit <==")
+    cleaner, keep = LogCleaner(), _rank_filter(options.rank)
+    pieces = client.stream(f"{target}?{query}", forever=options.follow)
+    try:
+        for text in keep(map(cleaner.feed, pieces)) if not options.raw else ():
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        for data in pieces if options.raw else ():
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+    except KeyboardInterrupt:
+        if not options.follow:
+            raise
+    return codes.OK
+
+
+def _rank_filter(rank: str | None) -> Any:
+    """Lines whose bracketed prefix names the rank; a line is judged when it is whole."""
+    if rank is None:
+        return iter
+    wanted = re.compile(rf"\[[^\]]*\b{re.escape(rank)}\b[^\]]*\]")
+
+    def keep(texts: Iterator[str]) -> Iterator[str]:
+        rest = ""
+        for text in texts:
+            *lines, rest = (rest + text).split("\n")
+            kept = [f"{line}\n" for line in lines if wanted.match(line)]
+            if kept:
+                yield "".join(kept)
+
+    return keep
+
+
+def events(client: Client, options: Namespace) -> int:
+    """What happened, oldest first; with -f as it happens."""
+    query = [f"limit={options.limit}"]
+    if options.since is not None:
+        query.append(f"since={options.since}")
+    if options.name is not None:
+        query.append(f"server={segment(options.name)}")
+    if options.follow:
+        return _follow_events(client, "/v1/events?" + "&".join([*query, "follow=true"]), options)
+    for event in client.get("/v1/events?" + "&".join(query))["events"]:
+        say(as_json(event) if options.json else _event_line(event))
+    return codes.OK
+
+
+def _follow_events(client: Client, target: str, options: Namespace) -> int:
+    try:
+        for event in _parsed(client.stream(target, forever=True, accept="text/event-stream")):
+            say(as_json(event) if options.json else _event_line(event))
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        return codes.OK
+    raise RefusedError(503, "the daemon ended the stream")
+
+
+def _parsed(pieces: Iterator[bytes]) -> Iterator[Any]:
+    """The `data:` lines of a stream of server-sent events."""
+    import json
+
+    rest = b""
+    for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            if line.startswith(b"data: "):
+                yield json.loads(line[6:])
+
+
+def _event_line(event: Any) -> str:
+    at = clean(event["at"]).replace("T", " ").removesuffix("Z")
+    before, after = clean(event["before"]), clean(event["after"])
+    change = f"{before} -> {after}" if before else after
+    reason = f": {clean(event['reason'])}" if event["reason"] else ""
+    return f"{event['id']:>6}  {at}  {clean(event['server'])}  {clean(event['facet'])}  {change}{reason}"
+
+
+def segment(name: str) -> str:
+    """A name as one segment of a path."""
+    return quote(name, safe="")

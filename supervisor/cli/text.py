@@ -1,0 +1,70 @@
+"""Text fit for a terminal: no control characters from outside, colour only where somebody looks."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import sys
+from typing import Any
+
+_COLOURS = {
+    "RUNNING": "32",
+    "STARTING": "36",
+    "STOPPING": "36",
+    "BACKOFF": "33",
+    "EXITED": "33",
+    "FATAL": "31",
+    "UNKNOWN": "31",
+}
+
+
+def clean(text: object) -> str:
+    """Untrusted text on one line: whatever could move a cursor or change the reading direction becomes "?"."""
+    return "".join(letter if letter.isprintable() else "?" for letter in str(text))
+
+
+def say(line: str) -> None:
+    """One line for the user."""
+    sys.stdout.write(f"{line}\n")
+
+
+def complain(line: str) -> None:
+    """One line about a failure, after what was said before it."""
+    sys.stdout.flush()
+    sys.stderr.write(f"{clean(line)}\n")
+
+
+def coloured(state: str, width: int) -> str:
+    """A state word padded to `width`, coloured on a terminal unless NO_COLOR is set."""
+    padded = f"{clean(state):<{width}}"
+    if state not in _COLOURS or os.environ.get("NO_COLOR") or not sys.stdout.isatty():
+        return padded
+    return f"\x1b[{_COLOURS[state]}m{padded}\x1b[0m"
+
+
+def as_json(value: Any) -> str:
+    """One line of JSON in ASCII: terminals and pipes get the same harmless bytes."""
+    import json
+
+    return json.dumps(value).replace("\x7f", "\\u007f")
+
+
+class LogCleaner:
+    """Turns pieces of a log into printable text; lines end at \\n and at \\r, as progress bars have it."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._after_return = False
+
+    def feed(self, data: bytes) -> str:
+        """The printable form of the next bytes."""
+        return "".join(map(self._letter, self._decoder.decode(data)))
+
+    def _letter(self, letter: str) -> str:
+        glued = letter == "\n" and self._after_return
+        self._after_return = letter == "\r"
+        if glued:
+            return ""
+        if letter in "\r\n":
+            return "\n"
+        return letter if letter == "\t" or letter.isprintable() else "?"
