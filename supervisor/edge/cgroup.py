@@ -71,7 +71,7 @@ def find_cgroup_root(label: str = "default", *, proc: str = "/proc") -> CgroupRo
         return None  # read-only in a container, or not ours: the caller falls back and says so
 
 
-def _prepare(mount: str, own: str, label: str) -> CgroupRoot:
+def _prepare(mount: str, own: str, label: str) -> CgroupRoot | None:
     if own == "/":
         base = os.path.join(mount, f"sglang-supervisor-{label}")
         os.makedirs(os.path.join(base, "servers"), exist_ok=True)
@@ -88,6 +88,8 @@ def _prepare(mount: str, own: str, label: str) -> CgroupRoot:
         _move_self(base)
     # No controllers are enabled below a unit: systemd could not put a restarted daemon into a cgroup that has them
     # (EBUSY) while servers survive. The unit's own memory.events stays readable.
+    if not os.access(os.path.join(base, "cgroup.procs"), os.W_OK):
+        return None  # joining a child needs the right to write the common ancestor's
     return CgroupRoot(base, tuple(_words(os.path.join(base, "servers", "cgroup.controllers"))))
 
 

@@ -144,16 +144,16 @@ class _Reader:
     def __init__(self, path: str, offset: int) -> None:
         self.path = path
         self.offset = offset
-        self._file: int | None = None
+        self.file: int | None = None
         self._cut = Break.NONE
         self._threaded = False
 
     async def read(self) -> Chunk | None:
         """The next slice; None at the end of the file, or when there is none."""
-        if self._file is None and not self._open():
+        if self.file is None and not self._open():
             return None
-        assert self._file is not None  # noqa: S101 - opened above
-        data = await self._slice(self._file)
+        assert self.file is not None  # noqa: S101 - opened above
+        data = await self._slice(self.file)
         if not data:
             return None
         chunk = Chunk(self.offset, data, self._cut, caught_up=len(data) < SLICE_BYTES)
@@ -175,16 +175,16 @@ class _Reader:
 
     def _open(self) -> bool:
         try:
-            self._file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            self.file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
             return False
         return True
 
     def advance(self) -> bool:
         """At the end of the open file: did its name, or its size, change so that reading goes on elsewhere?"""
-        if self._file is None:
+        if self.file is None:
             return False
-        held = os.fstat(self._file)
+        held = os.fstat(self.file)
         if held.st_size < self.offset:
             self.offset, self._cut = 0, Break.TRUNCATED
             return held.st_size > 0
@@ -203,14 +203,14 @@ class _Reader:
 
     def grown(self) -> bool:
         """Whether there is something to read or to switch to, asked again after the watch was armed."""
-        if self._file is None:
+        if self.file is None:
             return os.path.exists(self.path)
-        return os.fstat(self._file).st_size > self.offset or self.advance()
+        return os.fstat(self.file).st_size > self.offset or self.advance()
 
     def close(self) -> None:
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        if self.file is not None:
+            os.close(self.file)
+            self.file = None
 
 
 class _Pause:
@@ -232,7 +232,7 @@ class _Pause:
             self._busy = False
             await anyio.sleep(self._batch_s)
             return
-        self._arm()
+        self._arm(reader.file)
         try:
             if not reader.grown():  # what came between the last reading and the arming raises no event
                 with anyio.move_on_after(IDLE_LOOK_S):
@@ -240,11 +240,12 @@ class _Pause:
         finally:
             self.close()
 
-    def _arm(self) -> None:
+    def _arm(self, file: int | None) -> None:
         self._event = anyio.Event()
         directory = os.path.dirname(self._path) or "."
         self._watches = [
-            self._watch.arm(self._path, _FILE_MASK, self._event),
+            # By descriptor: the name may be gone, or another file's, while the child still writes to the one we hold.
+            self._watch.arm(f"/proc/self/fd/{file}", _FILE_MASK, self._event) if file is not None else None,
             self._watch.arm(directory, _DIRECTORY_MASK, self._event),
         ]
 

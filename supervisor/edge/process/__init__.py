@@ -1,5 +1,6 @@
 """Starts, watches, signals, adopts and kills one attempt's process tree."""
 
+from supervisor.edge.process.household import Household
 from supervisor.edge.process.scan import MARKER_NAME, Process
 from supervisor.edge.process.spawn import (
     Limit,
@@ -15,6 +16,7 @@ from supervisor.edge.process.tree import Cgroup, Tree, adopt
 __all__ = [
     "MARKER_NAME",
     "Cgroup",
+    "Household",
     "Limit",
     "Process",
     "SpawnPlan",

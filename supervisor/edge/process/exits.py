@@ -32,15 +32,10 @@ class Status(msgspec.Struct, frozen=True):
     code: int | None
 
 
-async def ended(pidfd: int) -> Status:
-    """Wait, without limit, until the process of the pidfd ends, reap it if it is our child, and say how.
-
-    No limit, because a server may run for months; whoever wants one puts it around this. Safe to call from several
-    tasks at once when each has a pidfd of its own: the kernel keeps the status of a reaped process in them.
-    """
-    await anyio.wait_readable(pidfd)
-    if (status := reap(pidfd)) is not None:
-        return status
+async def status(pidfd: int) -> Status:
+    """How the process of a readable pidfd ended; reaps our own child, waits shortly for a stranger's parent to."""
+    if (told := reap(pidfd)) is not None:
+        return told
     return await _status_of_stranger(pidfd)
 
 
@@ -61,9 +56,9 @@ async def _status_of_stranger(pidfd: int) -> Status:
     try:
         poller.register(pidfd, select.EPOLLHUP)  # comes when the parent has reaped it; POLLIN came when it ended
         while True:
-            status = _told_by_kernel(pidfd)
-            if status.code is not None or time.monotonic() > until or not _supported(pidfd):
-                return status
+            told = _told_by_kernel(pidfd)
+            if told.code is not None or time.monotonic() > until or not _supported(pidfd):
+                return told
             with anyio.move_on_after(0.05):
                 await anyio.wait_readable(poller.fileno())
     finally:

@@ -38,13 +38,16 @@ class Process(msgspec.Struct, frozen=True):
 
 
 class Traces(msgspec.Struct):
-    """What a tree is recognised by. `sessions` and `seen` grow with every scan: traces outlive those who left them."""
+    """What a tree is recognised by; `remember` the result of every scan: traces outlive those who left them."""
 
     leader: int
     start_ticks: int
     marker: bytes
     sessions: set[int]
     seen: dict[int, int]  # pid → start_ticks
+
+    def match(self, process: Process) -> bool:
+        return process.session in self.sessions or self.seen.get(process.pid) == process.start_ticks
 
     def remember(self, processes: Iterable[Process], own_session: int) -> None:
         for process in processes:
@@ -58,18 +61,13 @@ def members(traces: Traces, *, read_environment: bool = True) -> list[Process]:
     everybody = {process.pid: process for process in all_processes()}
     # Nobody is older than the tree's first process, which spares most of the machine a look.
     young = [process for process in everybody.values() if process.start_ticks >= traces.start_ticks]
-    found = {process.pid: process for process in young if _traced(process, traces)}
+    found = {process.pid: process for process in young if traces.match(process)}
     if read_environment:
         for process in young:
             if process.pid not in found and process.alive and carries_marker(process.pid, traces.marker):
                 found[process.pid] = process
     _add_children(found, young)
-    traces.remember(found.values(), os.getsid(0))
     return list(found.values())
-
-
-def _traced(process: Process, traces: Traces) -> bool:
-    return process.session in traces.sessions or traces.seen.get(process.pid) == process.start_ticks
 
 
 def _add_children(found: dict[int, Process], young: list[Process]) -> None:
@@ -112,7 +110,7 @@ def read_stat(pid: int) -> Process | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()
-    except (FileNotFoundError, ProcessLookupError):
+    except (FileNotFoundError, ProcessLookupError, PermissionError):  # gone, or hidden from us (hidepid)
         return None
     # The name is in parentheses and may hold anything, parentheses and newlines too: count from the last one.
     before, _, after = text.rpartition(b")")

@@ -28,6 +28,7 @@ from supervisor.events import Spawned, SpawnFailed
 
 LAUNCHER = str(Path(__file__).with_name("launch.py"))
 LAUNCH_LIMIT_S = 30.0  # an exec from a dead network file system hangs; the tree then exists and can be killed
+CANCEL_LIMIT_S = 5.0
 _FIRST_FREE_FD = 10
 
 # Errors that the same command may not meet again; every other one repeats.
@@ -90,9 +91,19 @@ async def spawn(plan: SpawnPlan, cgroup: Cgroup | None = None) -> Tree | SpawnFa
         return SpawnFailed(plan.attempt, reason, problem.errno not in _TEMPORARY)
     finally:
         os.close(log)
-    tree = _make_tree(plan, pid, cgroup)
-    with contextlib.closing(open(answer, "rb", buffering=0)):  # noqa: ASYNC230 - a pipe, read only when readable
+    try:
+        tree = _make_tree(plan, pid, cgroup)
+    except OSError as problem:
+        os.close(answer)
+        return _abandon(plan, pid, problem)
+    try:
         told = await _read_answer(answer)
+    except anyio.get_cancelled_exc_class():
+        with anyio.CancelScope(shield=True):  # bounded by the limit of `kill`
+            await tree.kill(CANCEL_LIMIT_S)  # nobody will ever hold this tree
+        raise
+    finally:
+        os.close(answer)
     return tree if told is None else await _failed(plan, tree, told)
 
 
@@ -211,6 +222,13 @@ def _make_tree(plan: SpawnPlan, pid: int, cgroup: Cgroup | None) -> Tree:
         log_path=plan.log_path,
     )
     return Tree(spawned, plan.server, plan.marker, os.pidfd_open(pid), cgroup)
+
+
+def _abandon(plan: SpawnPlan, pid: int, problem: OSError) -> SpawnFailed:
+    """No descriptor was left to watch the child with: better none than one that nobody watches."""
+    os.kill(pid, signal.SIGKILL)  # our unreaped child: the pid is its own
+    os.waitpid(pid, 0)  # bounded: the launcher has not come to the command yet, and SIGKILL is on its way
+    return SpawnFailed(plan.attempt, f"cannot watch the launched process: {problem.strerror}", permanent=False)
 
 
 async def _read_answer(answer: int) -> bytes | None:

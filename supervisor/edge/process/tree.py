@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 import anyio
@@ -38,7 +39,11 @@ class Tree:
         self.marker = marker
         self.cgroup = cgroup
         self._pidfd = pidfd  # None: the leader had ended before we adopted its tree
-        self._status: exits.Status | None = None
+        self._status: exits.Status | None = None if pidfd is not None else exits.Status(None)
+        self._watched = False
+        self._watch_over = anyio.Event()
+        self._strays: Callable[[], list[scan.Process]] = list
+        self._leave: Callable[[], None] = lambda: None
         self._traces = scan.Traces(
             leader=spawned.pid,
             start_ticks=spawned.start_ticks,
@@ -57,17 +62,24 @@ class Tree:
 
     async def exited(self) -> Exited:
         """Wait, as long as it takes, for the leader's end. Several tasks may wait; all get the same answer."""
-        if self._pidfd is None:
-            return Exited(self.attempt, None)
-        if self._status is None:
-            own = os.dup(self._pidfd)  # one descriptor a waiter: the loop knows one reader a descriptor
-            try:
-                status = await exits.ended(own)
-            finally:
-                os.close(own)
-            self._settle(status)
-        assert self._status is not None  # noqa: S101 - _settle has just set it
+        while self._status is None:
+            if self._watched:  # the loop knows one reader a descriptor; the others wait for that one
+                await self._watch_over.wait()
+            else:
+                await self._watch()
         return Exited(self.attempt, self._status.code)
+
+    async def _watch(self) -> None:
+        assert self._pidfd is not None  # noqa: S101 - without one the status is settled from the beginning
+        self._watched = True
+        try:
+            await anyio.wait_readable(self._pidfd)
+            if self._status is None:  # `kill` may have reaped it meanwhile
+                self._settle(await exits.status(self._pidfd))
+        finally:
+            self._watched = False
+            self._watch_over.set()
+            self._watch_over = anyio.Event()
 
     def _settle(self, status: exits.Status) -> None:
         """The first who reaps learns the code; who comes second must not overwrite it with "nobody could tell"."""
@@ -95,10 +107,25 @@ class Tree:
         return [process for process in found.values() if process.alive]
 
     async def _scan(self) -> list[scan.Process]:
+        found: list[scan.Process] | None = None
         with anyio.move_on_after(SCAN_LIMIT_S):
-            return await anyio.to_thread.run_sync(scan.members, self._traces, abandon_on_cancel=True)
-        # A process stuck in the kernel holds up the read of its environ: do without environments this time.
-        return scan.members(self._traces, read_environment=False)
+            found = await anyio.to_thread.run_sync(self._look_everywhere, abandon_on_cancel=True)
+        if found is None:
+            # A process stuck in the kernel holds up the read of its environ: do without environments this time.
+            found = scan.members(self._traces, read_environment=False)
+        self._traces.remember(found, os.getsid(0))
+        return found
+
+    def _look_everywhere(self) -> list[scan.Process]:
+        return scan.members(self._traces) + self._strays()
+
+    def knows(self, process: scan.Process) -> bool:
+        """Whether the process was seen in this tree before, or is in a session of it."""
+        return self._traces.match(process)
+
+    def join(self, strays: Callable[[], list[scan.Process]], leave: Callable[[], None]) -> None:
+        """Become part of a household: `strays` finds members that carry no trace, `leave` is called by `close`."""
+        self._strays, self._leave = strays, leave
 
     async def kill(self, limit_s: float = 20.0) -> TreeEmptied | TreeStuck:
         """SIGKILL every process of the tree until none is left, or name those that survive after `limit_s`."""
@@ -138,6 +165,7 @@ class Tree:
 
     def close(self) -> None:
         """Give back the descriptor. The tree must not be used afterwards."""
+        self._leave()
         if self._pidfd is not None:
             os.close(self._pidfd)
             self._pidfd = None
@@ -148,8 +176,11 @@ def _alive(pids: tuple[int, ...]) -> list[scan.Process]:
 
 
 def _kill_process(process: scan.Process) -> None:
-    """SIGKILL this very process: its pid may be somebody else's by now, which the pidfd and a second look rule out."""
-    with contextlib.suppress(ProcessLookupError):
+    """SIGKILL this very process: its pid may be somebody else's by now, which the pidfd and a second look rule out.
+
+    One that we may not signal (not root, and it changed its user) stays, and is reported as stuck.
+    """
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         pidfd = os.pidfd_open(process.pid)
         try:
             now = scan.read_stat(process.pid)
