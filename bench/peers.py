@@ -18,7 +18,7 @@ def supervisord_folder() -> Path | None:
     if not (venv / "bin" / "supervisorctl").exists():
         subprocess.run([sys.executable, "-m", "venv", venv], check=True)
         # setuptools: Supervisor 4.3 still reads its version through pkg_resources where it finds it.
-        command = [venv / "bin" / "python", "-m", "pip", "install", "--quiet", SUPERVISORD, "setuptools<81"]
+        command = [str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", SUPERVISORD, "setuptools<81"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             print(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.harness import BENCHES, Measurement
 
-MODULES = ("bench.client",)
+MODULES = ("bench.client", "bench.ingestion", "bench.idle")
 
 
 def main() -> None:
