@@ -198,6 +198,7 @@ class DevicesChecked(Event, frozen=True):
     holders: tuple[Holder, ...] = ()
     devices: tuple[int, ...] = ()
     quarantined: tuple[int, ...] = ()
+    ports: tuple[str, ...] = ()  # who holds a port of the server, in words
 
 
 class EvidenceKept(Event, frozen=True):

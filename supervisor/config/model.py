@@ -53,7 +53,7 @@ class GpuPlan(msgspec.Struct, frozen=True):
 
 
 class StopConfig(msgspec.Struct, frozen=True):
-    """How a server is ended: signal, grace, then the whole tree is killed."""
+    """How a server is ended: signal, grace (None = the profile's), then the whole tree is killed."""
 
     signal: str = "TERM"
     grace_s: Duration = msgspec.field(default=90.0, name="grace")

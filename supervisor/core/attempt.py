@@ -50,6 +50,7 @@ class Attempt:
         self._finder = CauseFinder(profile)
         self._tracker = PhaseTracker(profile, facts)
         self._stages = profile.stages
+        self._view: StartupView | None = None
         self._warming_delay_s = settings.readiness.warming_interval_s
         self._probes = 0
         self._tracker.begin(now)
@@ -61,8 +62,10 @@ class Attempt:
 
     def line(self, event: LineMatched, now: float) -> Advance:
         """Take in one matched record of the log."""
-        self._finder.observe(event)
-        return self._tracker.observe(event, now)
+        advance = self._tracker.observe(event, now)
+        self._view = None
+        self._finder.observe(event, self.view(now).stage)
+        return advance
 
     def probed(self, event: Probed, now: float, *, draining: bool) -> None:
         """Take in one probe's outcome."""
@@ -93,8 +96,10 @@ class Attempt:
         return delay
 
     def view(self, now: float) -> StartupView:
-        """Phases per rank as the log tells them."""
-        return self._tracker.view(now)
+        """Phases per rank as the log tells them. Kept until the next line: it is asked for with every event."""
+        if self._view is None:
+            self._view = self._tracker.view(now)
+        return self._view
 
     def last_progress(self, now: float) -> float:
         """The last moment at which the log showed recognised progress; the launch at the earliest."""

@@ -54,7 +54,9 @@ _STUCK_RETRY_S = 60.0
 class Server:
     """Decisions about one server. `attempt` counts spawns from 1; 0 means that it never ran."""
 
-    def __init__(self, settings: Settings, profile: Profile, facts: CommandFacts, now: float = 0.0) -> None:
+    def __init__(
+        self, settings: Settings, profile: Profile, facts: CommandFacts, now: float = 0.0, last_attempt: int = 0
+    ) -> None:
         self.settings = settings
         self._profile = profile
         self._facts = facts
@@ -63,7 +65,7 @@ class Server:
         self._facets = Facets(now)
         self._book = RestartBook(settings.name, settings.restart)
         self._attempt: Attempt | None = None
-        self._number = 0
+        self._number = last_attempt
         self._goal_up = False
         self._next = _REST
         self._claim_since = 0.0
@@ -238,7 +240,7 @@ class Server:
             self._proceed(event.reason)
         elif event.quarantined:
             self._move(Trigger.ISOLATE, event.reason)
-        elif all(holder.kind == "foreign" for holder in event.holders) and event.holders:
+        elif event.ports or (event.holders and all(holder.kind == "foreign" for holder in event.holders)):
             self._held_by_others(event)
         elif self._now - self._claim_since >= self.settings.reclaim.own_limit_s:
             self._move(Trigger.ISOLATE, f"not free after {self.settings.reclaim.own_limit_s:.0f} s: {event.reason}")

@@ -64,8 +64,9 @@ def _serving(attempt: Attempt, now: float) -> tuple[str, str]:
         return "dead", attempt.fatal_text
     if opinion.readiness is Health.FAILURE:
         return "degraded", opinion.reason
-    quiet_s = now - attempt.last_progress(now)
-    return ("busy", "requests move") if quiet_s <= _BUSY_FOR_S else ("idle", opinion.reason)
+    moved = attempt.last_progress(now)
+    busy = now - moved <= _BUSY_FOR_S and moved > (attempt.ready_at or now)
+    return ("busy", "requests move") if busy else ("idle", opinion.reason)
 
 
 def _ended(attempt: Attempt | None) -> tuple[str, str]:

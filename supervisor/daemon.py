@@ -1,0 +1,336 @@
+"""The daemon: one loop per server, the control socket, systemd, and their orderly end."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import structlog
+from anyio.abc import TaskGroup
+
+from supervisor import __version__
+from supervisor.actions import Announce
+from supervisor.api import access, serve
+from supervisor.api.app import build_app, build_tcp_app
+from supervisor.api.control import Clock, DaemonInfo, EventRecord, Request
+from supervisor.config import Config, ConfigError, ServerConfig, load
+from supervisor.core.lifecycle import RESTING
+from supervisor.core.resolve import resolve
+from supervisor.core.server import Server
+from supervisor.edge.cgroup import find_cgroup_root
+from supervisor.edge.journal import Journal
+from supervisor.edge.notify import Notifier
+from supervisor.edge.probe import Prober
+from supervisor.edge.process import adopt, become_subreaper, ignore_orphan_signals, protect_from_oom
+from supervisor.edge.tail import watcher
+from supervisor.events import StartRequested, StopRequested, TreeStuck
+from supervisor.profile import facts, load_profile
+from supervisor.shell import clock, logs
+from supervisor.shell.devices import Devices
+from supervisor.shell.effects import Effects
+from supervisor.shell.eventlog import EventLog
+from supervisor.shell.host import Host
+from supervisor.shell.hub import Hub
+from supervisor.shell.loop import ServerLoop
+from supervisor.shell.trees import TreeStore
+from supervisor.snapshot import ServerSnapshot
+
+log = structlog.get_logger()
+
+DEFAULT_CONFIG = "/etc/sglang-supervisor/supervisor.toml"
+EXIT_CONFIG = 2
+
+_STATUS_EVERY_S = 5.0
+_LOOP_HUNG_S = 10.0
+
+
+class StartupProblem(Exception):  # noqa: N818 - a fact for the operator, not a bug
+    """The daemon cannot start; the text is the one line that says why."""
+
+
+class Daemon:
+    """Owns all servers of one configuration. `run` lasts as long as the daemon."""
+
+    def __init__(self, config: Config, config_path: str = "", *, autostart: bool = True) -> None:
+        self._config = config
+        self._config_path = config_path
+        self._autostart = autostart
+        self._started = clock.now()
+        self._hub = Hub()
+        self._events = EventLog(self._started)
+        self._loops: dict[str, ServerLoop] = {}
+        self._effects: dict[str, Effects] = {}
+        self._ending = anyio.Event()
+        self._notifier = Notifier(os.environ)
+        self._trees = TreeStore(Path(config.daemon.state_dir) / "trees")
+        self.ready = anyio.Event()
+
+    # --- the daemon's life ---------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Serve until asked to end; then stop every server and return. StartupProblem when that is not possible."""
+        ignore_orphan_signals()
+        become_subreaper()
+        protect_from_oom()
+        _make_directories(self._config)
+        with _lock(Path(self._config.daemon.state_dir)):
+            await self._kill_leftovers()
+            async with AsyncExitStack() as stack:
+                host = await self._open(stack)
+                tasks = await stack.enter_async_context(anyio.create_task_group())
+                for server in self._config.servers.values():
+                    self._add(server, host, tasks)
+                await stack.enter_async_context(serve.serving(self._bindings()))
+                tasks.start_soon(self._signals, name="signals")
+                tasks.start_soon(self._tell_systemd, name="systemd")
+                await self._begin()
+                await self._ending.wait()  # as long as the daemon lives
+                await self._stop_servers()
+                tasks.cancel_scope.cancel()
+        log.info("ended")
+
+    async def _open(self, stack: AsyncExitStack) -> Host:
+        daemon = self._config.daemon
+        state = Path(daemon.state_dir)
+        journal = stack.enter_context(Journal(str(state / "journal.db")))
+        cgroups = await anyio.to_thread.run_sync(find_cgroup_root, _label(state))
+        if cgroups is not None:
+            stack.callback(cgroups.remove)
+        devices = Devices()
+        return Host(
+            journal=journal,
+            watcher=await stack.enter_async_context(watcher()),
+            prober=await stack.enter_async_context(Prober()),
+            cgroups=cgroups,
+            hub=self._hub,
+            trees=self._trees,
+            log_dir=Path(daemon.log_dir),
+            state_dir=state,
+            environment=dict(os.environ),
+            check_devices=devices.check,
+            evidence_dir=state / "evidence",
+        )
+
+    def _add(self, config: ServerConfig, host: Host, tasks: TaskGroup) -> None:
+        profile = load_profile(config.engine)
+        known = facts(profile, config.command)
+        settings = resolve(config, profile, known)
+        server = Server(settings, profile, known, clock.monotonic(), host.last_attempt(config.name))
+        loop = ServerLoop(server, host, self._announce)
+        effects = Effects(config, settings, profile, known, host, tasks, loop.post, loop.snapshot)
+        self._loops[config.name] = loop
+        self._effects[config.name] = effects
+        tasks.start_soon(loop.run, effects.carry, name=f"{config.name}: decisions")
+
+    def _bindings(self) -> list[serve.Binding]:
+        daemon = self._config.daemon
+        try:
+            gid = access.gid_of(daemon.socket_group) if daemon.socket_group else None
+            rules = access.access_of(daemon, os.geteuid(), gid if gid is not None else os.getegid())
+            listener = serve.bind_unix(daemon.socket, daemon.socket_mode, gid)
+            bindings = [serve.Binding(listener, build_app(self, rules))]
+            if daemon.listen_address:
+                tcp = serve.bind_tcp(*daemon.listen_address)
+                bindings.append(serve.Binding(tcp, build_tcp_app(self, rules)))
+        except serve.SocketInUseError as problem:
+            raise StartupProblem(str(problem)) from None
+        except (OSError, KeyError) as problem:
+            where = f"{daemon.socket} or {daemon.listen}"
+            raise StartupProblem(f"cannot listen on {where}: {problem}; nothing was started") from None
+        return bindings
+
+    async def _begin(self) -> None:
+        log.info("ready", socket=self._config.daemon.socket, servers=len(self._loops), version=__version__)
+        self._notifier.send(READY="1", STATUS=self._summary())
+        for config in self._config.servers.values():
+            if self._autostart and config.autostart:
+                await self._loops[config.name].post(StartRequested("autostart"))
+        self.ready.set()
+
+    async def _stop_servers(self) -> None:
+        """All at once; as long as their own deadlines allow: each stop ends in stopped or quarantined."""
+        self._notifier.send(STOPPING="1")
+        for loop in self._loops.values():
+            await loop.post(StopRequested("shutdown"))
+        seen = -1
+        while any(loop.server.state not in RESTING for loop in self._loops.values()):
+            seen = await self._hub.changed(seen)
+
+    async def _kill_leftovers(self) -> None:
+        """Trees of a daemon that died: never a second copy beside them."""
+        records, problems = self._trees.read()
+        for problem in problems:
+            log.warning("state", problem=problem)
+        for record in records:
+            tree = adopt(record.spawned, record.server, record.marker)
+            result = await tree.kill()
+            tree.close()
+            if isinstance(result, TreeStuck):
+                raise StartupProblem(
+                    f"cannot start: a process of {record.server} from before cannot be killed: {result.processes}"
+                )
+            log.warning("leftover killed", server=record.server, pid=record.spawned.pid, processes=result.killed)
+            self._trees.remove(record.server)
+
+    # --- signals and systemd -------------------------------------------------------------------------------------
+
+    async def _signals(self) -> None:
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
+            async for number in received:
+                log.info("asked to end", by=signal.Signals(number).name)
+                self._ending.set()
+
+    async def _tell_systemd(self) -> None:
+        """The watchdog is fed only while every decision loop turns."""
+        if not self._notifier.active:
+            return
+        watchdog_s = self._notifier.watchdog_s
+        period_s = min(_STATUS_EVERY_S, watchdog_s / 3) if watchdog_s else _STATUS_EVERY_S
+        while True:
+            hung = [loop.name for loop in self._loops.values() if loop.overdue_s() > _LOOP_HUNG_S]
+            if not hung:
+                self._notifier.send(WATCHDOG="1", STATUS=self._summary())
+            await anyio.sleep(period_s)
+
+    def _summary(self) -> str:
+        counts: dict[str, int] = {}
+        for loop in self._loops.values():
+            state = str(loop.server.state)
+            counts[state] = counts.get(state, 0) + 1
+        return ", ".join(f"{number} {state}" for state, number in sorted(counts.items())) or "no servers"
+
+    def _announce(self, server: str, change: Announce) -> None:
+        moment = clock.now()
+        self._events.add(moment, server, change.facet, change.before, change.after, change.reason, change.attempt)
+        if change.facet in ("lifecycle", "verdict", "phase", "goal"):
+            log.info(
+                change.facet, server=server, **{"from": change.before, "to": change.after}, reason=change.reason
+            )
+
+    # --- what the API asks (supervisor.api.control.Control) ------------------------------------------------------
+
+    def snapshots(self) -> Sequence[ServerSnapshot]:
+        """All servers in the order of the configuration."""
+        return [loop.snapshot() for loop in self._loops.values()]
+
+    def snapshot(self, name: str) -> ServerSnapshot | None:
+        """One server."""
+        loop = self._loops.get(name)
+        return loop.snapshot() if loop else None
+
+    def clock(self) -> Clock:
+        """Now."""
+        return clock.now()
+
+    async def request(self, name: str, event: Request) -> None:
+        """Deliver a request and wait until it has been handled."""
+        await self._loops[name].ask(event)
+
+    def change(self) -> int:
+        """Grows with every change."""
+        return self._hub.count
+
+    async def changed(self, after: int) -> int:
+        """Wait for a change."""
+        return await self._hub.changed(after)
+
+    async def events(self, since: int | None, server: str | None, limit: int) -> Sequence[EventRecord]:
+        """Changes as people follow them."""
+        return self._events.read(since, server, limit)
+
+    def daemon_info(self) -> DaemonInfo:
+        """Facts about the daemon."""
+        daemon = self._config.daemon
+        return DaemonInfo(
+            __version__, os.getpid(), self._started.wall, self._config_path, daemon.state_dir, daemon.log_dir
+        )
+
+    async def shutdown(self, by: str) -> None:
+        """Stop every server, then end."""
+        log.info("asked to end", by=by)
+        self._ending.set()
+
+
+def _make_directories(config: Config) -> None:
+    for path in (config.daemon.state_dir, config.daemon.log_dir):
+        try:
+            Path(path).mkdir(parents=True, exist_ok=True, mode=0o750)
+        except OSError as problem:
+            raise StartupProblem(f"cannot make {path}: {problem.strerror}; nothing was started") from None
+
+
+class _lock:  # noqa: N801 - a context manager
+    """One daemon per state directory. The kernel lets the lock go when we die, however we die."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._path = state_dir / "daemon.lock"
+
+    def __enter__(self) -> None:
+        try:
+            self._file = self._path.open("a+")
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.seek(0)
+            owner = self._file.read().strip() or "unknown"
+            raise StartupProblem(
+                f"cannot use {self._path.parent}: the daemon with pid {owner} uses it; nothing was started"
+            ) from None
+        except OSError as problem:
+            raise StartupProblem(f"cannot lock {self._path}: {problem.strerror}; nothing was started") from None
+        self._file.truncate(0)
+        self._file.write(f"{os.getpid()}\n")
+        self._file.flush()
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+def _label(state_dir: Path) -> str:
+    """Two daemons with different state directories do not share cgroups."""
+    return str(state_dir).strip("/").replace("/", "-") or "default"
+
+
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`sglsup daemon -c FILE`: in the foreground until asked to end."""
+    parser = argparse.ArgumentParser(prog="sglsup daemon", description="Own every server of a configuration file.")
+    parser.add_argument("-c", "--config", default=DEFAULT_CONFIG, metavar="FILE", help=f"default {DEFAULT_CONFIG}")
+    parser.add_argument("--no-autostart", action="store_true", help="start no server by itself")
+    options = parser.parse_args(arguments)
+    try:
+        config = load(options.config)
+    except ConfigError as problem:
+        sys.stderr.write(f"{problem}\n")
+        return EXIT_CONFIG
+    logs.configure()
+    return serve_until_ended(Daemon(config, options.config, autostart=not options.no_autostart))
+
+
+def serve_until_ended(daemon: Daemon) -> int:
+    """Run a daemon in this process; the exit status."""
+    try:
+        anyio.run(daemon.run)
+    except BaseExceptionGroup as group:
+        problems, bugs = group.split(StartupProblem)
+        if bugs is not None:
+            raise bugs from None
+        return _cannot_start(problems)
+    except StartupProblem as problem:
+        return _cannot_start(problem)
+    return 0
+
+
+def _cannot_start(problem: BaseException | None) -> int:
+    while isinstance(problem, BaseExceptionGroup):
+        problem = problem.exceptions[0]
+    sys.stderr.write(f"sglsup: {problem}\n")
+    return EXIT_CONFIG

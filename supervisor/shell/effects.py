@@ -1,0 +1,199 @@
+"""Carries one server's actions to the edges and brings their results back as events."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup
+
+from supervisor.actions import AnyAction, CheckDevices, KeepEvidence, KillTree, Probe, SignalTree, Spawn
+from supervisor.config import ServerConfig
+from supervisor.core.settings import Settings
+from supervisor.edge import evidence, listener
+from supervisor.edge.process import Limit, SpawnPlan, Tree, new_marker, spawn
+from supervisor.events import AnyEvent, DevicesChecked, Exited, Listener, Probed, ProbeOutcome, SpawnFailed, TreeEmptied
+from supervisor.profile import CommandFacts, Profile
+from supervisor.shell.environment import EnvironmentProblem, build
+from supervisor.shell.host import Host
+from supervisor.shell.logfeed import LogFeed
+from supervisor.snapshot import ServerSnapshot
+
+_EXIT_NEWS_S = 2.0
+_KILL_LIMIT_S = 20.0
+
+
+class Effects:
+    """One server's hands. Every result is posted; nothing here decides."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        settings: Settings,
+        profile: Profile,
+        facts: CommandFacts,
+        host: Host,
+        tasks: TaskGroup,
+        post: Callable[[AnyEvent], Awaitable[None]],
+        snapshot: Callable[[], ServerSnapshot],
+    ) -> None:
+        self._config = config
+        self._settings = settings
+        self._profile = profile
+        self._facts = facts
+        self._host = host
+        self._tasks = tasks
+        self._post = post
+        self._snapshot = snapshot
+        self._tree: Tree | None = None
+        self._feed: LogFeed | None = None
+        self._exit_posted = anyio.Event()
+
+    @property
+    def tree(self) -> Tree | None:
+        """The process tree of the present attempt, while there is one."""
+        return self._tree
+
+    def carry(self, action: AnyAction) -> None:
+        """Begin what the action asks for. Never waits."""
+        name = f"{self._settings.name}: {type(action).__name__}"
+        match action:
+            case Spawn():
+                self._tasks.start_soon(self._spawn, action, name=name)
+            case SignalTree():
+                self._signal(action)
+            case KillTree():
+                self._tasks.start_soon(self._kill, action, name=name)
+            case Probe():
+                self._tasks.start_soon(self._probe, action, name=name)
+            case CheckDevices():
+                self._tasks.start_soon(self._check, action, name=name)
+            case KeepEvidence():
+                self._tasks.start_soon(self._keep_evidence, action, name=name)
+            case _:
+                pass  # announcements are the loop's affair
+
+    # --- spawn ---------------------------------------------------------------------------------------------------
+
+    async def _spawn(self, action: Spawn) -> None:
+        try:
+            plan = await anyio.to_thread.run_sync(self._plan, action.attempt)
+            cgroup = self._host.cgroups.server(self._settings.name) if self._host.cgroups else None
+            if cgroup:
+                await anyio.to_thread.run_sync(cgroup.prepare)
+        except (EnvironmentProblem, OSError) as problem:
+            await self._post(SpawnFailed(action.attempt, str(problem), permanent=isinstance(problem, ValueError)))
+            return
+        made = await spawn(plan, cgroup)
+        if isinstance(made, SpawnFailed):
+            await self._post(made)
+            return
+        self._tree, self._exit_posted = made, anyio.Event()
+        self._host.trees.put(plan.server, plan.marker, made.spawned)
+        self._feed = LogFeed(plan.log_path, action.attempt, self._profile, self._post)
+        await self._post(made.spawned)
+        self._tasks.start_soon(self._feed.run, self._host.watcher, name=f"{plan.server}: log")
+        self._tasks.start_soon(self._watch_exit, made, self._exit_posted, name=f"{plan.server}: exit")
+
+    def _plan(self, attempt: int) -> SpawnPlan:
+        path = self._host.log_path(self._settings.name, attempt)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _point_current_to(path)
+        config, limits = self._config, self._config.limits
+        wanted = (("nofile", limits.nofile), ("memlock", limits.memlock))
+        return SpawnPlan(
+            server=self._settings.name,
+            attempt=attempt,
+            command=config.command,
+            environment=build(config, self._host.environment, self._settings.gpus),
+            log_path=str(path),
+            marker=new_marker(self._settings.name, attempt),
+            directory=config.directory or "/",
+            user=config.user or "",
+            group=config.group or "",
+            umask=config.umask,
+            nice=config.nice or None,
+            oom_score_adj=config.oom_score_adj,
+            limits=tuple(Limit(name, value, value) for name, value in wanted if value is not None),
+        )
+
+    async def _watch_exit(self, tree: Tree, posted: anyio.Event) -> None:
+        exited: Exited = await tree.exited()  # as long as the server lives
+        await self._post(exited)
+        posted.set()
+
+    # --- signals and the end -------------------------------------------------------------------------------------
+
+    def _signal(self, action: SignalTree) -> None:
+        if self._tree is not None and self._tree.attempt == action.attempt:
+            with contextlib.suppress(PermissionError):  # a setuid leader: the kill after the grace period tells
+                self._tree.signal(action.signal)
+
+    async def _kill(self, action: KillTree) -> None:
+        tree = self._tree
+        if tree is None or tree.attempt != action.attempt:
+            await self._post(TreeEmptied(action.attempt))
+            return
+        result = await tree.kill(_KILL_LIMIT_S)
+        if isinstance(result, TreeEmptied):
+            await self._close(tree)
+        await self._post(result)
+
+    async def _close(self, tree: Tree) -> None:
+        """The exit status and the log's last words come before the news that the tree is empty."""
+        with anyio.move_on_after(_EXIT_NEWS_S):
+            await self._exit_posted.wait()
+        if self._feed is not None:
+            await self._feed.drain()
+        tree.close()
+        if tree.cgroup:
+            await anyio.to_thread.run_sync(tree.cgroup.remove)
+        self._host.trees.remove(tree.server)
+        self._tree = self._feed = None
+
+    # --- looking -------------------------------------------------------------------------------------------------
+
+    async def _probe(self, action: Probe) -> None:
+        tree, port = self._tree, self._settings.port
+        if not port:
+            await self._post(Probed(action.attempt, ProbeOutcome.UNKNOWN, detail="no port is known to probe"))
+            return
+        whose = Listener.UNKNOWN
+        if action.identify and tree is not None:
+            whose = await listener.whose(port, [process.pid for process in await tree.members()])
+        if whose is Listener.NONE:  # the look costs a millisecond less than a refused connection, and says the same
+            await self._post(Probed(action.attempt, ProbeOutcome.REFUSED, listener=whose))
+            return
+        rules = self._profile.readiness
+        path = self._config.readiness.path or rules.path
+        probed = await self._host.prober.probe(action, self._facts.host, port, path, rules.identity_path, whose)
+        await self._post(probed)
+
+    async def _check(self, action: CheckDevices) -> None:
+        checked = self._host.check_devices(self._settings.name, action.attempt, self._settings.gpus)
+        if checked.clean is not False and self._settings.port and self._tree is None:
+            holder = await listener.holder(self._settings.port)
+            if holder is not None:
+                checked = DevicesChecked(action.attempt, False, str(holder), ports=(str(holder),))
+        await self._post(checked)
+
+    async def _keep_evidence(self, action: KeepEvidence) -> None:
+        tree = self._tree
+        processes = [p.pid for p in await tree.members()] if tree and tree.attempt == action.attempt else []
+        path = self._host.log_path(self._settings.name, action.attempt)
+        bundle = self._host.evidence_dir / self._settings.name / f"{action.attempt:06d}"
+        facts = evidence.Facts(self._snapshot(), action.reason, str(path), tuple(processes))
+        await self._post(await evidence.keep(action, str(bundle), facts))
+
+
+def _point_current_to(path: Path) -> None:
+    """`current.log` names the newest attempt's file, for people with `tail -F`."""
+    link = path.parent / "current.log"
+    new = path.parent / ".current.log.new"
+    with contextlib.suppress(OSError):  # a convenience; a read-only or full disk is reported by the spawn itself
+        new.unlink(missing_ok=True)
+        new.symlink_to(path.name)
+        new.replace(link)

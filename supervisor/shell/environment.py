@@ -1,0 +1,78 @@
+"""The environment that a server's processes get, from the daemon's own, the user's account, file and configuration."""
+
+from __future__ import annotations
+
+import pwd
+from collections.abc import Mapping
+from pathlib import Path
+
+from supervisor.config import ServerConfig
+
+# systemd's words to us are not for our children: a server that said READY=1 or fed the watchdog would lie for us.
+_OURS = (
+    "NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "INVOCATION_ID",
+    "JOURNAL_STREAM", "MAINPID", "MANAGERPID", "SYSTEMD_EXEC_PID", "CREDENTIALS_DIRECTORY", "STATE_DIRECTORY",
+    "LOGS_DIRECTORY", "RUNTIME_DIRECTORY", "SGLSUP_SOCKET", "SGLSUP_TREE", "VIRTUAL_ENV", "PYTHONHOME",
+)  # fmt: skip
+_KEPT_FOR_OTHERS = ("PATH", "LANG", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME")
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class EnvironmentProblem(ValueError):
+    """The environment cannot be made; the text says why."""
+
+
+def build(config: ServerConfig, own: Mapping[str, str], devices: tuple[int, ...] = ()) -> dict[str, str]:
+    """The complete environment. `own` is the daemon's; another user's server gets a clean one of that account.
+
+    stdout is a file, so Python would hold its lines back and SGLang's progress bars would come as ASCII: both are
+    switched unless the configuration says otherwise (SGLang 0.5.x, startup.md §7 of its log study).
+    """
+    result = _base(config, own)
+    result.setdefault("PATH", _PATH)
+    result |= {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8"}
+    if devices:
+        # By bus order, as NVML counts: the driver's default order sorts by speed.
+        result |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(map(str, devices))}
+    if config.env_file:
+        result |= read_env_file(config.env_file)
+    return result | config.environment
+
+
+def _base(config: ServerConfig, own: Mapping[str, str]) -> dict[str, str]:
+    if not config.user:
+        return {name: value for name, value in own.items() if name not in _OURS}
+    try:
+        account = pwd.getpwnam(config.user)
+    except KeyError:
+        raise EnvironmentProblem(f"cannot become user {config.user}: there is no such user") from None
+    kept = {name: own[name] for name in _KEPT_FOR_OTHERS if name in own}
+    return kept | {
+        "HOME": account.pw_dir,
+        "USER": account.pw_name,
+        "LOGNAME": account.pw_name,
+        "SHELL": account.pw_shell or "/bin/sh",
+    }
+
+
+def read_env_file(path: str) -> dict[str, str]:
+    """NAME=VALUE lines as systemd's EnvironmentFile has them: comments, blank lines, `export`, matching quotes."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        raise EnvironmentProblem(f"cannot read the env_file {path}: {problem}") from None
+    result: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip().removeprefix("export ")
+        if not stripped or stripped[0] in "#;":
+            continue
+        name, equals, value = stripped.partition("=")
+        if not equals or not name.strip().replace("_", "a").isalnum():
+            raise EnvironmentProblem(f"cannot use the env_file {path}: line {number} is not NAME=VALUE")
+        result[name.strip()] = _unquoted(value.strip())
+    return result
+
+
+def _unquoted(value: str) -> str:
+    quoted = len(value) >= 2 and value[0] == value[-1] and value[0] in "'\""
+    return value[1:-1] if quoted else value

@@ -1,0 +1,34 @@
+"""The changes of all servers as people follow them: numbered, the newest kept in memory, all of them in the journal."""
+
+from __future__ import annotations
+
+import bisect
+from collections import deque
+
+from supervisor.api.control import Clock, EventRecord
+
+KEPT = 5000
+
+
+class EventLog:
+    """Ids grow across restarts of the daemon, so that a follower can resume: they begin at the wall clock's milliseconds."""
+
+    def __init__(self, started: Clock) -> None:
+        self._last_id = int(started.wall * 1000)
+        self._records: deque[EventRecord] = deque(maxlen=KEPT)
+
+    def add(self, moment: Clock, server: str, facet: str, before: str, after: str, reason: str, attempt: int) -> EventRecord:
+        """Note one change."""
+        self._last_id += 1
+        record = EventRecord(self._last_id, moment.wall, server, facet, before, after, reason, attempt)
+        self._records.append(record)
+        return record
+
+    def read(self, since: int | None, server: str | None, limit: int) -> list[EventRecord]:
+        """At most `limit` records above `since`, oldest first, or the last ones when it is None."""
+        rows = list(self._records)
+        if since is not None:
+            rows = rows[bisect.bisect_right([row.id for row in rows], since) :]
+        if server is not None:
+            rows = [row for row in rows if row.server == server]
+        return rows[:limit] if since is not None else rows[-limit:]

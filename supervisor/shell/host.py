@@ -1,0 +1,41 @@
+"""What all servers of the daemon share: the edges, the directories, the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from supervisor.edge.cgroup import CgroupRoot
+from supervisor.edge.journal import Journal
+from supervisor.edge.probe import Prober
+from supervisor.edge.tail import Watcher
+from supervisor.events import DevicesChecked
+from supervisor.shell.hub import Hub
+from supervisor.shell.trees import TreeStore
+
+
+@dataclass
+class Host:
+    """Made once by the daemon. `check_devices` answers whether a server's devices are free."""
+
+    journal: Journal
+    watcher: Watcher
+    prober: Prober
+    cgroups: CgroupRoot | None
+    hub: Hub
+    trees: TreeStore
+    log_dir: Path
+    state_dir: Path
+    environment: Mapping[str, str]
+    check_devices: Callable[[str, int, tuple[int, ...]], DevicesChecked]
+    evidence_dir: Path = field(default=Path())
+
+    def log_path(self, server: str, attempt: int) -> Path:
+        """Every attempt writes a file of its own: the kernel appends, nobody rotates under the writer's feet."""
+        return self.log_dir / server / f"{attempt:06d}.log"
+
+    def last_attempt(self, server: str) -> int:
+        """The highest attempt that has a log; attempts are counted on across restarts of the daemon."""
+        names = (path.stem for path in (self.log_dir / server).glob("*.log"))
+        return max((int(name) for name in names if name.isdigit()), default=0)

@@ -1,0 +1,89 @@
+"""Turns the growth of one attempt's log file into events of its server."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+
+import anyio
+import anyio.lowlevel
+
+from supervisor.core.grammar import LogReader
+from supervisor.edge.tail import SLICE_BYTES, Watcher, follow
+from supervisor.events import AnyEvent, LogGrew, LogUnreadable
+from supervisor.lines import LineCutter
+from supervisor.profile import Profile
+from supervisor.shell import clock
+
+Post = Callable[[AnyEvent], Awaitable[None]]
+
+_GREW_EVERY_S = 1.0
+_DRAIN_LIMIT_S = 5.0
+
+
+class LogFeed:
+    """Reads one attempt's log from `offset` on. `run` until cancelled, then `drain` for the last words."""
+
+    def __init__(self, path: str, attempt: int, profile: Profile, post: Post, offset: int = 0) -> None:
+        self.path = path
+        self.offset = offset
+        self._attempt = attempt
+        self._post = post
+        self._cutter = LineCutter(offset=offset)
+        self._reader = LogReader(profile, attempt)
+        self._bytes = 0
+        self._lines = 0
+        self._grew_at = 0.0
+        self._scope = anyio.CancelScope()
+        self._idle = anyio.Event()
+        self._idle.set()
+
+    async def run(self, watch: Watcher) -> None:
+        """Follow the file. An unreadable log makes us blind, which is said and is no failure of the server."""
+        self._idle = anyio.Event()
+        try:
+            with self._scope:
+                async with aclosing(follow(self.path, self.offset, watch)) as chunks:
+                    async for chunk in chunks:
+                        if chunk.cut:
+                            self._cutter = LineCutter(offset=chunk.offset)
+                        await self._take(chunk.data, chunk.offset + len(chunk.data), caught_up=chunk.caught_up)
+        except OSError as problem:
+            await self._post(LogUnreadable(self._attempt, f"cannot read {self.path}: {problem.strerror}"))
+        finally:
+            self._idle.set()
+
+    async def drain(self) -> None:
+        """Read to the present end of the file: nobody writes it any more. Bounded in time."""
+        self._scope.cancel()
+        await self._idle.wait()  # bounded: the task only has to leave its own scope
+        with anyio.move_on_after(_DRAIN_LIMIT_S), anyio.CancelScope(shield=True):
+            await self._rest()
+        for event in self._reader.finish():
+            await self._post(event)
+
+    async def _rest(self) -> None:
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError:
+            return  # gone already, and LogUnreadable has been said where it mattered
+        try:
+            while data := os.pread(descriptor, SLICE_BYTES, self.offset):
+                await self._take(data, self.offset + len(data), caught_up=len(data) < SLICE_BYTES)
+                await anyio.lowlevel.checkpoint()
+        finally:
+            os.close(descriptor)
+
+    async def _take(self, data: bytes, end: int, *, caught_up: bool) -> None:
+        lines = self._cutter.feed(data)
+        if caught_up and (open_line := self._cutter.pending()):
+            lines.append(open_line)  # a bar without its newline is news too; the grammar knows partial lines
+        self.offset = end
+        self._bytes += len(data)
+        self._lines += len(lines)
+        for event in self._reader.read(lines):
+            await self._post(event)
+        if (now := clock.monotonic()) - self._grew_at >= _GREW_EVERY_S:
+            self._grew_at = now
+            await self._post(LogGrew(self._attempt, self._bytes, self._lines))

@@ -1,0 +1,104 @@
+"""One server's loop: takes events from its mailbox, ticks at its deadline, journals, carries its actions out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import anyio
+import anyio.lowlevel
+import msgspec
+import structlog
+
+from supervisor.actions import Announce, AnyAction
+from supervisor.api.control import Clock
+from supervisor.core.server import Server
+from supervisor.events import AnyEvent, LogGrew, Ticked
+from supervisor.shell import clock
+from supervisor.shell.host import Host
+from supervisor.snapshot import ServerSnapshot
+
+MAILBOX_EVENTS = 1024
+_OVERDUE_S = 0.25  # a flood of events must not keep the clock from the server
+
+log = structlog.get_logger()
+
+
+class ServerLoop:
+    """The only task that writes this server's state. Others `post` events; the mailbox is bounded, so they wait."""
+
+    def __init__(self, server: Server, host: Host, announce: Callable[[str, Announce], None]) -> None:
+        self.server = server
+        self.name = server.settings.name
+        self._host = host
+        self._announce = announce
+        self._carry: Callable[[AnyAction], None] = lambda _: None
+        self._send, self._receive = anyio.create_memory_object_stream[tuple[AnyEvent, anyio.Event | None]](
+            MAILBOX_EVENTS
+        )
+        self._snapshot: ServerSnapshot | None = None
+
+    def snapshot(self) -> ServerSnapshot:
+        """The facts as of the last event; made when asked for, kept until the next event."""
+        if self._snapshot is None:
+            self._snapshot = self.server.snapshot()
+        return self._snapshot
+
+    def overdue_s(self) -> float:
+        """For how long the loop has left something due undone."""
+        deadline = self.server.deadline()
+        return max(0.0, clock.monotonic() - deadline) if deadline is not None else 0.0
+
+    async def post(self, event: AnyEvent) -> None:
+        """Put an event into the mailbox; waits while it is full, which holds up the sender and nobody else."""
+        await self._send.send((event, None))
+
+    async def ask(self, event: AnyEvent) -> None:
+        """Put an event into the mailbox and wait until it has been handled."""
+        handled = anyio.Event()
+        await self._send.send((event, handled))
+        await handled.wait()  # bounded by the loop itself, which never waits
+
+    async def run(self, carry: Callable[[AnyAction], None]) -> None:
+        """Turn until cancelled."""
+        self._carry = carry
+        while True:
+            event, handled = await self._next()
+            self._handle(event)
+            if handled is not None:
+                handled.set()
+
+    async def _next(self) -> tuple[AnyEvent, anyio.Event | None]:
+        """The next event, or a tick when the deadline comes first. What has arrived goes before what is due."""
+        now = clock.monotonic()
+        deadline = self.server.deadline()
+        if deadline is not None and now - deadline > _OVERDUE_S:
+            await anyio.lowlevel.checkpoint()
+            return Ticked(), None
+        if self._receive.statistics().current_buffer_used:
+            return await self._receive.receive()
+        with anyio.move_on_after(max(0.0, deadline - now) if deadline is not None else math.inf):
+            return await self._receive.receive()
+        return Ticked(), None
+
+    def _handle(self, event: AnyEvent) -> None:
+        moment = clock.now()
+        actions = self.server.handle(event, moment.monotonic)
+        self._snapshot = None
+        if not isinstance(event, LogGrew) and (actions or not isinstance(event, Ticked)):
+            self._record("event", event, moment)
+        for action in actions:
+            self._record("action", action, moment)
+            if isinstance(action, Announce):
+                self._announce(self.name, action)
+            else:
+                self._carry(action)
+        if actions:
+            self._host.hub.publish()
+
+    def _record(self, kind: str, what: AnyEvent | AnyAction, moment: Clock) -> None:
+        payload = msgspec.json.encode(what)
+        attempt = getattr(what, "attempt", 0)
+        self._host.journal.append(kind, self.name, attempt, moment.monotonic, moment.wall, payload)
+
+

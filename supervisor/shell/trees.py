@@ -1,0 +1,66 @@
+"""Remembers on disk which process trees are alive, so that a daemon that comes back never starts a second copy."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+import msgspec
+
+from supervisor.events import Spawned
+
+
+class TreeRecord(msgspec.Struct, frozen=True):
+    """One living tree: who it is and how its processes are found."""
+
+    server: str
+    boot_id: str
+    marker: str
+    spawned: Spawned
+
+
+class TreeStore:
+    """One small file a server in the state directory, replaced atomically."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+    def put(self, server: str, marker: str, spawned: Spawned) -> None:
+        """Note a tree. OSError when the state directory cannot be written."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        data = msgspec.json.encode(TreeRecord(server, self._boot_id, marker, spawned))
+        new = self._directory / f".{server}.new"
+        with new.open("wb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        new.replace(self._path(server))
+
+    def remove(self, server: str) -> None:
+        """The tree is proven empty."""
+        with contextlib.suppress(OSError):
+            self._path(server).unlink(missing_ok=True)
+
+    def read(self) -> tuple[list[TreeRecord], list[str]]:
+        """Trees of this boot, and a line for each file that could not be understood (moved aside, never lost)."""
+        records: list[TreeRecord] = []
+        problems: list[str] = []
+        for path in sorted(self._directory.glob("*.json")):
+            try:
+                record = msgspec.json.decode(path.read_bytes(), type=TreeRecord)
+            except (OSError, msgspec.DecodeError) as problem:
+                aside = path.with_suffix(".broken")
+                with contextlib.suppress(OSError):
+                    path.replace(aside)
+                problems.append(f"cannot use {path}: {problem}; moved aside to {aside}")
+                continue
+            if record.boot_id == self._boot_id:
+                records.append(record)
+            else:
+                path.unlink(missing_ok=True)  # of another boot: nothing of it can live
+        return records, problems
+
+    def _path(self, server: str) -> Path:
+        return self._directory / f"{server}.json"

@@ -1,0 +1,519 @@
+"""Stories of one server in virtual time: what happened, what was decided, when."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from supervisor import actions as a
+from supervisor import events as e
+from supervisor.core.lifecycle import State
+from supervisor.core.settings import PhaseLimit, ReclaimSettings, RestartSettings
+from tests.core.world import SETTINGS, World
+
+STAMP = "[2026-11-29 10:00:{:02d}{}] {}"
+LOADING = (
+    STAMP.format(1, " TP0", "Init torch distributed begin."),
+    STAMP.format(2, " TP0", "Load weight begin. avail mem=78.00 GB"),
+    STAMP.format(2, " TP1", "Load weight begin. avail mem=78.00 GB"),
+)
+LOADED = (
+    STAMP.format(9, " TP0", "Load weight end. type=LlamaForCausalLM, dtype=torch.bfloat16, avail mem=70 GB, mem usage=8 GB."),
+    STAMP.format(9, " TP1", "Load weight end. type=LlamaForCausalLM, dtype=torch.bfloat16, avail mem=70 GB, mem usage=8 GB."),
+)
+CAPTURING = (
+    STAMP.format(11, " TP0", "Capture cuda graph begin. This can take up to several minutes. avail mem=9.92 GB"),
+    STAMP.format(11, " TP1", "Capture cuda graph begin. This can take up to several minutes. avail mem=9.92 GB"),
+)
+READY = "[2026-11-29 10:00:40] The server is fired up and ready to roll!"
+NO_JITTER = RestartSettings(backoff_s=5.0, jitter=0.0)
+
+
+def healthy(world: World | None = None) -> World:
+    world = world or World()
+    world.start()
+    world.until(world.now + 5)
+    world.health = e.ProbeOutcome.OK
+    world.until(world.now + 1)
+    assert world.state is State.RUNNING
+    return world
+
+
+# --- a start ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_start_looks_at_the_devices_spawns_and_probes_until_healthy() -> None:
+    world = healthy()
+    kinds = [type(action) for _, action in world.did if not isinstance(action, a.Announce)]
+    assert kinds[:3] == [a.CheckDevices, a.Spawn, a.Probe]
+    assert world.path() == ["reclaiming", "starting", "running"]
+    assert world.facts_now.verdict.value == "idle"
+    assert world.facts_now.startup.value == "success"
+
+
+def test_refused_and_503_for_an_hour_are_warming() -> None:
+    limits = {"launch": PhaseLimit(float("inf"), float("inf"))}
+    world = World(replace(SETTINGS, deadlines=limits))
+    world.start()
+    world.until(1800)
+    world.health = e.ProbeOutcome.UNAVAILABLE
+    world.until(3600)
+    assert world.state is State.STARTING
+    assert world.facts_now.verdict.value == "warming"
+    assert not world.done(a.KillTree)
+
+
+def test_probes_never_overlap_and_a_lost_one_is_made_up_for() -> None:
+    world = World()
+    world.silent.add(a.Probe)
+    world.start()
+    world.until(20)
+    assert len(world.done(a.Probe)) == 1
+    world.until(120)
+    assert len(world.done(a.Probe)) == 3  # one per time-out and slack
+
+
+def test_the_ready_line_makes_the_next_probe_come_at_once() -> None:
+    world = World()
+    world.health = e.ProbeOutcome.TIMEOUT
+    world.start()
+    world.until(10.1)
+    before = len(world.done(a.Probe))
+    world.health = e.ProbeOutcome.OK
+    world.log(READY)
+    world.until(world.now + 0.02)
+    assert len(world.done(a.Probe)) >= before
+    assert world.when(a.Probe)[-1] == pytest.approx(10.1, abs=0.02)
+    world.until(world.now + 0.05)
+    assert world.state is State.RUNNING
+
+
+def test_a_spawn_that_fails_for_good_is_fatal_without_a_loop() -> None:
+    world = World()
+    world.spawn_error = e.SpawnFailed(0, "cannot execute /opt/nope: no such file", True)
+    world.start()
+    assert world.settle() is State.FATAL
+    assert len(world.done(a.Spawn)) == 1
+    assert "no such file" in world.facts_now.lifecycle.reason
+
+
+def test_a_spawn_that_fails_for_now_is_tried_again_within_the_budget() -> None:
+    world = World(replace(SETTINGS, restart=RestartSettings(budget=3, same_cause_limit=99)))
+    world.spawn_error = e.SpawnFailed(0, "cannot fork: resource temporarily unavailable", False)
+    world.start()
+    assert world.settle() is State.FATAL
+    assert len(world.done(a.Spawn)) == 4
+
+
+def test_an_unanswered_spawn_is_killed_by_its_number() -> None:
+    world = World()
+    world.silent.add(a.Spawn)
+    world.start()
+    world.until(31)
+    assert world.done(a.KillTree) == [a.KillTree(1)]
+
+
+# --- the four nights -------------------------------------------------------------------------------------------------
+
+
+def test_night_1_silence_in_a_capture_is_named_kept_killed_and_restarted() -> None:
+    world = World(replace(SETTINGS, deadlines={"target-graph": PhaseLimit(180, 900)}, restart=NO_JITTER))
+    world.start()
+    world.until(1)
+    world.log(*LOADING, *LOADED, *CAPTURING)
+    world.until(170)
+    assert world.facts_now.deadline == pytest.approx(181)
+    assert world.facts_now.start.phase == "target-graph"
+    assert world.state is State.STARTING
+    world.until(181.1)
+    assert world.facts_now.verdict.value == "stalled"
+    assert "target-graph" in world.facts_now.verdict.reason
+    assert "180 s" in world.facts_now.verdict.reason
+    world.until(195)
+    kinds = [type(x) for t, x in world.did if t > 180 and not isinstance(x, a.Announce | a.Probe)]
+    assert kinds[:4] == [a.KeepEvidence, a.SignalTree, a.KillTree, a.CheckDevices]
+    assert world.facts_now.attempt == 2
+    assert world.state is State.STARTING
+    assert world.facts_now.restarts == 1
+
+
+def test_night_2_a_slow_warm_up_is_never_taken_for_dead_and_readiness_is_seen_at_once() -> None:
+    world = World()
+    world.start()
+    world.until(1)
+    world.log(*LOADING, *LOADED, *CAPTURING)
+    for second in range(2, 600, 30):
+        world.until(second)
+        world.log(STAMP.format(30, " TP0", f"Capture cuda graph bs [{second}]"))
+    world.health = e.ProbeOutcome.UNAVAILABLE
+    world.until(605)
+    world.health = e.ProbeOutcome.OK
+    asked = world.now
+    world.until(607)
+    ready = world.facts_now.ready_since
+    assert ready is not None
+    assert ready - asked <= 1.0
+    assert not world.done(a.KillTree)
+
+
+def test_night_3_the_zombie_is_killed_although_its_process_lives_and_term_is_ignored() -> None:
+    world = World(replace(SETTINGS, deadlines={"target-graph": PhaseLimit(180, 900)}, restart=NO_JITTER))
+    world.ignores_term = True
+    world.start()
+    world.until(1)
+    world.log(*LOADING, *LOADED, *CAPTURING)
+    world.until(200)
+    assert world.done(a.KillTree) == [a.KillTree(1)]
+    assert world.facts_now.attempt == 2
+
+
+def test_night_4_a_cause_that_no_restart_mends_is_fatal_after_one_attempt() -> None:
+    world = World()
+    world.start()
+    world.until(1)
+    world.log(
+        *LOADING,
+        STAMP.format(5, " TP0", "Scheduler hit an exception: Traceback (most recent call last):"),
+        '  File "/x/sglang/srt/managers/scheduler.py", line 2500, in run_scheduler_process',
+        "    scheduler = Scheduler(server_args, port_args)",
+        '  File "/x/sglang/srt/configs/model_config.py", line 210, in __init__',
+        "    raise ValueError(",
+        "ValueError: Warning: Target model's context_length (262144) is greater than the derived context_length (2048)."
+        " This may lead to incorrect model outputs or CUDA errors. To allow overriding this maximum, set the env var"
+        " SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1",
+        "",
+        "[2026-11-29 10:00:06] Received sigquit from a child process. It usually means the child failed.",
+    )
+    world.tell(e.Exited(1, -9))
+    assert world.settle() is State.FATAL
+    assert len(world.done(a.Spawn)) == 1
+    assert world.facts_now.diagnosis.cause == "spec-decode-config"
+    assert world.facts_now.diagnosis.remedy
+    world.until(world.now + 24 * 3600)
+    assert len(world.done(a.Spawn)) == 1
+
+
+# --- deadlines -------------------------------------------------------------------------------------------------------
+
+
+def test_a_moving_bar_extends_the_deadline_until_the_limit() -> None:
+    world = World(replace(SETTINGS, deadlines={"weights": PhaseLimit(60, 600)}, restart=NO_JITTER))
+    world.start()
+    world.until(1)
+    world.log(*LOADING)
+    shard = 0
+    while world.now < 580:
+        world.until(world.now + 50)
+        shard += 1
+        world.log(f"Loading safetensors checkpoint shards:  {shard}% Completed | {shard}/100 [00:50<10:00, 50.0s/it]")
+        assert world.state is State.STARTING
+    world.until(602)
+    assert "not done after" in world.facts_now.verdict.reason
+
+
+def test_repeated_lines_and_bytes_are_no_progress() -> None:
+    world = World(replace(SETTINGS, deadlines={"weights": PhaseLimit(60, 600)}))
+    world.start()
+    world.until(1)
+    world.log(*LOADING)
+    for _ in range(12):
+        world.until(world.now + 5)
+        world.log(STAMP.format(30, " TP0", "Using default MoE config. Performance might be sub-optimal!"))
+        world.tell(e.LogGrew(1, 4096, 30))
+    world.until(62)
+    assert world.facts_now.verdict.value == "stalled"
+
+
+def test_our_own_absence_is_not_taken_for_a_stall() -> None:
+    """The daemon was stopped for a minute: what the server wrote meanwhile is read before anything is judged."""
+    world = World(replace(SETTINGS, deadlines={"weights": PhaseLimit(60, 600)}))
+    world.start()
+    world.until(1)
+    world.log(*LOADING)
+    world.now = 100.0  # no tick in between
+    world.tell(e.Ticked())
+    assert world.state is State.STARTING
+    world.log(*LOADED)
+    world.until(130)
+    assert world.state is State.STARTING
+
+
+def test_after_our_own_absence_a_real_stall_is_still_found() -> None:
+    world = World(replace(SETTINGS, deadlines={"weights": PhaseLimit(60, 600)}))
+    world.start()
+    world.until(1)
+    world.log(*LOADING)
+    world.now = 100.0
+    world.tell(e.Ticked())
+    world.until(106)
+    assert world.facts_now.verdict.value == "stalled"
+
+
+def test_evidence_that_never_comes_does_not_hold_up_the_kill() -> None:
+    world = World(replace(SETTINGS, deadlines={"launch": PhaseLimit(30, 30)}))
+    world.silent.add(a.KeepEvidence)
+    world.ignores_term = True
+    world.start()
+    world.until(30 + 10 + 10 + 3 + 1)
+    assert world.done(a.KillTree)
+
+
+def test_the_engines_last_words_are_acted_upon_when_it_does_not_exit() -> None:
+    """A port conflict shows after the whole load and then nothing ever happens; so does a dead detokenizer for 66 s."""
+    world = healthy()
+    world.log("[2026-11-29 10:10:00] SIGQUIT received. signum=None, frame=None. It usually means one child failed.")
+    assert world.facts_now.verdict.value == "dead"
+    world.until(world.now + SETTINGS.fatal_grace_s + 5)
+    assert world.done(a.KillTree)
+
+
+# --- serving ---------------------------------------------------------------------------------------------------------
+
+
+def test_one_failed_probe_of_a_serving_server_changes_nothing() -> None:
+    world = healthy()
+    world.health = e.ProbeOutcome.TIMEOUT
+    world.until(world.now + 15)
+    assert world.facts_now.readiness.value == "success"
+    world.health = e.ProbeOutcome.OK
+    world.until(world.now + 60)
+    assert world.facts_now.verdict.value == "idle"
+
+
+def test_a_busy_server_that_fails_its_probes_lives() -> None:
+    world = healthy()
+    world.health = e.ProbeOutcome.TIMEOUT
+    for minute in range(30):
+        world.until(world.now + 60)
+        world.log(
+            f"[2026-11-29 10:{minute + 10}:00 TP0] Decode batch, #running-req: 9, #token: {minute}, token usage: 0.10,"
+            " cuda graph: True, gen throughput (token/s): 88.00, #queue-req: 0"
+        )
+    assert world.state is State.RUNNING
+    assert not world.done(a.KillTree)
+
+
+def test_a_silent_server_that_fails_its_probes_for_long_is_stalled_and_replaced() -> None:
+    world = healthy(World(replace(SETTINGS, restart=NO_JITTER)))
+    world.health = e.ProbeOutcome.TIMEOUT
+    since = world.now
+    world.until(since + 60)
+    assert world.facts_now.verdict.value == "degraded"
+    world.until(since + 160)
+    assert world.done(a.KeepEvidence)
+    assert world.facts_now.attempt == 2
+
+
+def test_a_scheduler_that_dies_under_a_living_leader_is_known_from_its_process() -> None:
+    world = healthy()
+    world.tell(e.RoleDied(1, 4711, "scheduler", "TP1"))
+    assert world.facts_now.verdict.value == "dead"
+    assert "scheduler TP1" in world.facts_now.verdict.reason
+
+
+# --- stopping --------------------------------------------------------------------------------------------------------
+
+
+def test_a_stop_drains_kills_the_rest_proves_it_empty_and_waits_for_the_memory() -> None:
+    world = healthy()
+    world.stop()
+    assert world.state is State.DRAINING
+    assert world.settle() is State.STOPPED
+    assert world.path()[-4:] == ["draining", "stopping", "reclaiming", "stopped"]
+    assert world.done(a.SignalTree) == [a.SignalTree(1, 15)]
+    assert world.done(a.KillTree) == [a.KillTree(1)]  # also after a clean exit: children may be left
+
+
+def test_a_drain_without_end_is_ended_by_the_grace_period() -> None:
+    world = healthy()
+    world.ignores_term = True
+    begun = world.now
+    world.stop()
+    assert world.settle() is State.STOPPED
+    assert world.when(a.KillTree)[0] == pytest.approx(begun + SETTINGS.stop.grace_s)
+
+
+def test_a_stop_during_the_start_has_a_short_grace() -> None:
+    world = World()
+    world.ignores_term = True
+    world.start()
+    world.until(2)
+    world.stop()
+    world.settle()
+    assert world.when(a.KillTree)[0] == pytest.approx(2 + SETTINGS.stop.startup_grace_s)
+
+
+def test_a_stop_before_the_spawn_was_answered_still_ends_the_process() -> None:
+    world = World()
+    world.tell(e.StartRequested("x"))
+    world.until(0.0101)
+    assert world.done(a.Spawn)
+    world.stop()
+    assert world.settle() is State.STOPPED
+    assert not world.trees
+
+
+def test_a_process_stuck_in_the_kernel_is_quarantined_and_never_called_stopped() -> None:
+    world = healthy()
+    world.unkillable = True
+    world.stop()
+    world.until(world.now + 3600)
+    assert world.state is State.QUARANTINED
+    assert "nv_wait" in world.facts_now.lifecycle.reason
+    assert "pid 4242" in world.facts_now.lifecycle.reason
+    world.unkillable = False
+    world.until(world.now + 120)
+    assert world.state is State.STOPPED
+
+
+def test_a_start_while_a_tree_is_stuck_does_not_make_a_second_one() -> None:
+    world = healthy()
+    world.unkillable = True
+    world.stop()
+    world.until(world.now + 30)
+    world.start()
+    world.until(world.now + 300)
+    assert len(world.done(a.Spawn)) == 1
+    world.unkillable = False
+    world.until(world.now + 200)
+    assert len(world.done(a.Spawn)) == 2
+
+
+def test_a_restart_drains_and_starts_again_without_spending_the_budget() -> None:
+    world = healthy()
+    world.tell(e.RestartRequested("ann"))
+    world.until(world.now + 3)
+    assert world.facts_now.attempt == 2
+    assert world.facts_now.budget_remaining == SETTINGS.restart.budget
+
+
+def test_a_start_asked_during_a_stop_follows_it() -> None:
+    world = healthy()
+    world.stop()
+    world.start()
+    world.until(world.now + 3)
+    assert world.facts_now.attempt == 2
+    assert world.state in (State.STARTING, State.RUNNING)
+
+
+def test_a_stop_asked_during_backoff_ends_it() -> None:
+    world = World()
+    world.start()
+    world.until(1)
+    world.tell(e.Exited(1, 1))
+    world.until(2)
+    assert world.state is State.BACKOFF
+    world.stop()
+    assert world.state is State.STOPPED
+    assert world.server.deadline() is None
+
+
+def test_a_start_asked_during_backoff_does_not_wait() -> None:
+    world = World()
+    world.start()
+    world.until(1)
+    world.tell(e.Exited(1, 1))
+    world.until(1.5)
+    assert world.state is State.BACKOFF
+    world.start()
+    world.until(1.6)
+    assert world.facts_now.attempt == 2
+
+
+# --- devices ---------------------------------------------------------------------------------------------------------
+
+LEFTOVER = e.DevicesChecked(0, False, "GPU 0: 78 GiB still held", (e.Holder(0, 78 * 2**30, kind="unattributed"),))
+FOREIGN = e.DevicesChecked(
+    0, False, "GPU 0: 20 GiB held by pid 99 (bob, python train.py)", (e.Holder(0, 20 * 2**30, 99, kind="foreign"),)
+)
+
+
+def test_memory_that_does_not_come_back_ends_in_quarantine_with_the_reason() -> None:
+    world = healthy()
+    world.dirty = LEFTOVER
+    world.stop()
+    assert world.settle() is State.QUARANTINED
+    assert "78 GiB still held" in world.facts_now.lifecycle.reason
+
+
+def test_memory_that_comes_back_in_time_lets_the_restart_go_on() -> None:
+    world = healthy()
+    world.dirty = LEFTOVER
+    world.tell(e.RestartRequested("ann"))
+    world.until(world.now + 20)
+    assert world.state is State.RECLAIMING
+    world.dirty = None
+    world.until(world.now + 6)
+    assert world.facts_now.attempt == 2
+
+
+def test_somebody_elses_memory_holds_a_start_back_without_spending_the_budget() -> None:
+    world = World()
+    world.dirty = FOREIGN
+    world.start()
+    world.until(7200)
+    assert world.state is State.RECLAIMING
+    assert "bob" in world.facts_now.lifecycle.reason
+    assert world.facts_now.budget_remaining == SETTINGS.restart.budget
+    world.dirty = None
+    world.until(7210)
+    assert world.state is State.STARTING
+
+
+def test_somebody_elses_memory_does_not_hold_a_stop_back() -> None:
+    world = healthy()
+    world.dirty = FOREIGN
+    world.stop()
+    assert world.settle() is State.STOPPED
+
+
+def test_the_policy_may_refuse_a_start_beside_foreign_memory() -> None:
+    world = World(replace(SETTINGS, reclaim=ReclaimSettings(on_foreign="fail")))
+    world.dirty = FOREIGN
+    world.start()
+    assert world.settle() is State.FATAL
+    assert "bob" in world.facts_now.lifecycle.reason
+
+
+def test_a_blind_feed_does_not_hold_a_start_back_but_is_said() -> None:
+    world = World()
+    world.silent.add(a.CheckDevices)
+    world.start()
+    world.tell(e.DevicesChecked(0, None, "GPU feed is blind"))
+    assert world.done(a.Spawn)
+    assert "blind" in world.facts_now.lifecycle.reason
+
+
+# --- crashes ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_crash_while_serving_is_restarted_with_backoff_and_its_evidence_kept() -> None:
+    world = healthy(World(replace(SETTINGS, restart=NO_JITTER)))
+    world.tell(e.Exited(1, -11))
+    crashed = world.now
+    world.until(crashed + 1)
+    assert world.facts_now.verdict.value == "dead"
+    assert "signal 11" in world.facts_now.verdict.reason
+    world.until(crashed + 6)
+    assert world.facts_now.attempt == 2
+    assert world.done(a.KeepEvidence)
+    assert world.when(a.Spawn)[-1] == pytest.approx(crashed + 5, abs=0.2)
+
+
+def test_events_of_an_attempt_that_is_over_change_nothing() -> None:
+    world = healthy()
+    world.tell(e.RestartRequested("ann"))
+    world.until(world.now + 3)
+    before = world.facts_now
+    for late in (e.Exited(1, 0), e.TreeEmptied(1), e.Probed(1, e.ProbeOutcome.OK), e.TreeStuck(1, ())):
+        assert world.server.handle(late, world.now) == []
+    assert world.facts_now.lifecycle == before.lifecycle
+
+
+def test_the_same_story_gives_the_same_actions() -> None:
+    first = healthy()
+    first.tell(e.Exited(1, -11))
+    first.until(100)
+    second = World()
+    for at, event, out in first.history:
+        assert second.server.handle(event, at) == out
