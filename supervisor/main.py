@@ -1,0 +1,110 @@
+"""`sglsup`: hands the command line to the daemon, a run without configuration or an offline tool.
+
+Each command's module is imported when it is called: `sglsup version` must not pay for an HTTP server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple
+
+DISTRIBUTION = "sglang-supervisor"
+RIVAL = "supervisor"  # the PyPI project whose package has our package's name
+EXIT_USAGE = 2
+EXIT_RIVAL = 1
+
+
+class Command(NamedTuple):
+    """A subcommand: what it does, and the function that parses the rest of the command line and returns the status."""
+
+    summary: str
+    run: Callable[[Sequence[str]], int]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; its exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    rival = found_rival()
+    if rival:
+        sys.stderr.write(f"sglsup: {rival}\n")
+        return EXIT_RIVAL
+    parser = _parser()
+    if not words or words[0] not in COMMANDS:
+        parser.parse_args(words)  # answers -h and --version, refuses the rest
+        parser.print_usage(sys.stderr)
+        return EXIT_USAGE
+    return COMMANDS[words[0]].run(words[1:])
+
+
+def found_rival() -> str:
+    """Why this environment cannot be used; "" when nothing of the PyPI project Supervisor is in it."""
+    advice = f"install {DISTRIBUTION} into a virtual environment of its own"
+    package = Path(__file__).parent
+    try:
+        version = metadata.version(RIVAL)
+    except metadata.PackageNotFoundError:
+        if not (package / "supervisord.py").exists():
+            return ""
+        return f"cannot start: files of the PyPI project {RIVAL} lie among ours in {package}; {advice}"
+    return f"cannot start: {RIVAL} {version} is installed beside us and both packages have one name; {advice}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    listed = "\n".join(f"  {name:<10}{command.summary}" for name, command in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="sglsup",
+        usage="sglsup COMMAND [ARGUMENTS]",
+        description="Starts, watches, explains, kills and restarts the inference servers of one GPU host.",
+        epilog=f"commands:\n{listed}\n\n`sglsup COMMAND -h` tells a command's arguments; sglctl controls the daemon.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"sglsup {metadata.version(DISTRIBUTION)}")
+    return parser
+
+
+def _daemon(arguments: Sequence[str]) -> int:
+    from supervisor.daemon import main as run_daemon
+
+    return run_daemon(arguments)
+
+
+def _run(arguments: Sequence[str]) -> int:
+    from supervisor.run import main as run_one
+
+    return run_one(arguments)
+
+
+def _diagnose(arguments: Sequence[str]) -> int:
+    from supervisor.offline import diagnose_main
+
+    return diagnose_main(arguments)
+
+
+def _demo(arguments: Sequence[str]) -> int:
+    from supervisor.demo import main as show
+
+    return show(arguments)
+
+
+def _version(arguments: Sequence[str]) -> int:
+    argparse.ArgumentParser(prog="sglsup version", allow_abbrev=False).parse_args(arguments)
+    sys.stdout.write(f"{metadata.version(DISTRIBUTION)}\n")
+    return 0
+
+
+COMMANDS = {
+    "daemon": Command("run the daemon in the foreground (systemd does)", _daemon),
+    "run": Command("supervise one server without configuration: sglsup run -- CMD...", _run),
+    "diagnose": Command("tell from a log what happened: sglsup diagnose LOG", _diagnose),
+    "demo": Command("two fake servers, one of which stalls, live in the terminal", _demo),
+    "version": Command("print the version", _version),
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
