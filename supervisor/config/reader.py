@@ -20,6 +20,7 @@ from supervisor.config.model import UNLIMITED, GpuPlan
 from supervisor.units import parse_bytes, parse_duration
 
 S = TypeVar("S", bound=msgspec.Struct)
+SHOWN_MAX = 200
 Problems = list[tuple[str, str]]  # (key path, what is wrong)
 
 _WORDS = {
@@ -202,11 +203,11 @@ def shown(value: object) -> str:
         case dict():
             return "a table"
         case _:
-            return str(value)[:60]
+            return str(value)[:SHOWN_MAX]
 
 
 def _quoted(text: str) -> str:
-    bounded = text if len(text) <= 60 else f"{text[:57]}..."
+    bounded = text if len(text) <= SHOWN_MAX else f"{text[: SHOWN_MAX - 3]}..."
     return '"' + "".join(letter if letter.isprintable() else "?" for letter in bounded) + '"'
 
 
