@@ -39,7 +39,7 @@ format: $(STAMP) ## apply the formatter and the linter's safe fixes
 	$(BIN)/ruff format .
 
 slow: $(STAMP) ## the tests that take longer
-	$(BIN)/python -m pytest -m slow --timeout 300 $(TESTS)
+	$(BIN)/python -m pytest -m slow --timeout 300 $(TESTS) || [ $$? -eq 5 ]  # 5: no test has the marker
 
 real: $(STAMP) ## a real SGLang on the CPU, supervised from end to end
 	$(BIN)/python tests/real/setup_sglang_cpu.py || [ $$? -eq 75 ]
