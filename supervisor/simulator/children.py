@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from supervisor.simulator.clock import Clock, Log
+from supervisor.simulator.plan import Plan
 from supervisor.simulator.processes import (
     ArgumentArea,
     die_with_parent,
@@ -20,7 +21,6 @@ from supervisor.simulator.processes import (
 )
 from supervisor.simulator.scenario import DEFAULT_ORPHAN_LIFE_S, Kind
 from supervisor.simulator.scheduler import Scheduler
-from supervisor.simulator.script import Plan
 from supervisor.simulator.wires import Wires, keep_nothing, keep_scheduler_side
 
 
@@ -51,7 +51,7 @@ def start_family(plan: Plan, wires: Sequence[Wires], log: Log, area: ArgumentAre
     os.close(life_read)
     for scenario in plan.options.scenarios:
         if scenario.kind is Kind.ORPHANS:
-            for _ in range(scenario.count):
+            for _ in range(scenario.copies):
                 leave_orphan(area, scenario.life_s)
     schedulers: tuple[Child, ...] = ()
     controller = None
@@ -78,7 +78,7 @@ def _start_schedulers(plan: Plan, wires: Sequence[Wires], area: ArgumentArea) ->
             peers = [one for one in wires if one.rank.group == wires[number].rank.group]
             return Scheduler(plan, plan.ranks[number], wires[number], peers, launcher).run(area)
 
-        children.append(Child(f"scheduler_{mine.rank.index}", fork(body)))
+        children.append(Child(f"scheduler_{mine.rank.number}", fork(body)))
     return tuple(children)
 
 

@@ -5,10 +5,17 @@ from __future__ import annotations
 import os
 import time
 
-from supervisor.simulator.script import Emission
+from supervisor.simulator.options import Options
+from supervisor.simulator.plan import Emission
 
 _STDOUT, _STDERR = 1, 2
+SHORTEST_POLL_S = 0.05  # real seconds: no loop of the simulator looks more often, whatever the speed
 _CHUNK = 64 * 1024
+
+
+def is_quiet(options: Options) -> bool:
+    """With these levels every line below a warning disappears, all phase markers included."""
+    return options.log_level.lower() in ("warning", "error", "critical")
 
 
 class Clock:

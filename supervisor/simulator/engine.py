@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 
 from supervisor.simulator.clock import Clock, Log
 from supervisor.simulator.options import Options
-from supervisor.simulator.script import Plan
+from supervisor.simulator.plan import Plan
 from supervisor.simulator.wires import Wires
 
 HEALTH_TIMEOUT_S = 20.0  # SGLANG_HEALTH_CHECK_TIMEOUT

@@ -158,7 +158,9 @@ def launcher_traceback(cause: Cause) -> str:
 
 
 def warmup_error(cause: Cause) -> str:
-    return "Initialization failed. warmup error: " + _traceback(cause, ("entrypoints/http_server.py", "_wait_and_warmup"))
+    return "Initialization failed. warmup error: " + _traceback(
+        cause, ("entrypoints/http_server.py", "_wait_and_warmup")
+    )
 
 
 def _traceback(cause: Cause, outermost: tuple[str, str]) -> str:

@@ -31,7 +31,7 @@ class Request(NamedTuple):
     def data(self) -> dict[str, object]:
         value = json.loads(self.body or b"{}")
         if not isinstance(value, dict):
-            raise ValueError("the body is not a JSON object")
+            raise TypeError("the body is not a JSON object")
         return value
 
 
@@ -63,17 +63,17 @@ class HttpServer:
         self._listener = listener
 
     def start(self) -> None:
-        threading.Thread(target=self._accept, name="http", daemon=True).start()
+        """Accept connections from now on; bind() comes first."""
+        threading.Thread(target=self._accept, args=(self._listener,), name="http", daemon=True).start()
 
     def close(self) -> None:
         if self._listener:
             self._listener.close()
 
-    def _accept(self) -> None:
-        assert self._listener is not None  # bind() comes first
+    def _accept(self, listener: socket.socket) -> None:
         while True:
             try:
-                connection, address = self._listener.accept()
+                connection, address = listener.accept()
             except OSError:
                 return  # closed by the shutdown
             client = f"{address[0]}:{address[1]}"
@@ -180,7 +180,8 @@ class HttpServer:
         return Answer(200, json.dumps(info).encode())
 
     def _models(self, request: Request) -> Answer:
-        model = {"id": self._engine.options.model_name, "object": "model", "owned_by": "sglang", "max_model_len": 131072}
+        name = self._engine.options.model_name
+        model = {"id": name, "object": "model", "owned_by": "sglang", "max_model_len": 131072}
         return Answer(200, json.dumps({"object": "list", "data": [model]}).encode())
 
     def _metrics(self, request: Request) -> Answer:
@@ -190,7 +191,7 @@ class HttpServer:
         data = request.data()
         sampling = data.get("sampling_params") or {}
         if not isinstance(sampling, dict):
-            raise ValueError("sampling_params is not an object")
+            raise TypeError("sampling_params is not an object")
         prompt = len(str(data.get("text", "")).split()) or 1
         new = int(sampling.get("max_new_tokens", 128))
         return self._run(prompt, new, bool(data.get("stream")), _generate_body)

@@ -11,7 +11,7 @@ from supervisor.simulator.options import Options
 class Rank(NamedTuple):
     """One scheduler process; `group` numbers the independent replicas of pure data parallelism."""
 
-    index: int
+    number: int
     group: int
     device: int
     dp: int
@@ -31,9 +31,9 @@ class Rank(NamedTuple):
         return self.prefix.strip() or "TP0"
 
     def matches(self, wanted: str) -> bool:
-        """`TP3`, `DP1TP3`, `3` (the index) or the empty word for any rank."""
+        """`TP3`, `DP1TP3`, `3` (the number) or the empty word for any rank."""
         if wanted.isdecimal():
-            return self.index == int(wanted)
+            return self.number == int(wanted)
         mine = {f"DP{self.dp}", f"PP{self.pp}", f"TP{self.tp}", f"EP{self.ep}"}
         return all(part in mine for part in _parts(wanted))
 
@@ -51,17 +51,17 @@ def local_ranks(options: Options, dialect: Dialect) -> tuple[Rank, ...]:
     world = options.tp * options.pp
     per_node = max(1, world // options.nnodes)
     first = per_node * options.node_rank if options.nnodes > 1 else 0
-    numbers = [(replica, number) for replica in range(replicas) for number in range(first, first + per_node)]
-    return tuple(_rank(options, dialect, index, *pair) for index, pair in enumerate(numbers))
+    places = [(replica, place) for replica in range(replicas) for place in range(first, first + per_node)]
+    return tuple(_rank(options, dialect, number, *pair) for number, pair in enumerate(places))
 
 
-def _rank(options: Options, dialect: Dialect, index: int, replica: int, number: int) -> Rank:
-    pp, tp = divmod(number, options.tp)
+def _rank(options: Options, dialect: Dialect, number: int, replica: int, place: int) -> Rank:
+    pp, tp = divmod(place, options.tp)
     dp = replica
     if options.enable_dp_attention and options.dp > 1:
         dp = tp // max(1, options.tp // options.dp)
     ep = tp // max(1, options.tp // options.ep)
-    numbers = {"DP": (options.dp, dp), "PP": (options.pp, pp), "TP": (options.tp, tp), "EP": (options.ep, ep)}
-    shown = [f" {word}{numbers[word][1]}" for word in dialect.prefix_order if numbers[word][0] > 1]
-    device = options.base_gpu_id + index
-    return Rank(index, replica, device, dp, pp, tp, ep, "".join(shown), tp == 0)
+    places = {"DP": (options.dp, dp), "PP": (options.pp, pp), "TP": (options.tp, tp), "EP": (options.ep, ep)}
+    shown = [f" {word}{places[word][1]}" for word in dialect.prefix_order if places[word][0] > 1]
+    device = options.base_gpu_id + number
+    return Rank(number, replica, device, dp, pp, tp, ep, "".join(shown), tp == 0)

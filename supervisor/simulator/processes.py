@@ -12,7 +12,8 @@ from collections.abc import Callable
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _COMM_BYTES = 15  # the kernel cuts a thread name to 15 bytes
-_SPAWN = "-c\0from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5, pipe_handle={pipe})\0--multiprocessing-fork"
+_SPAWN_MAIN = "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5, pipe_handle={pipe})"
+_SPAWN = f"-c\0{_SPAWN_MAIN}\0--multiprocessing-fork"
 _TRACKER = "-c\0from multiprocessing.resource_tracker import main;main(5)"
 
 
@@ -76,8 +77,8 @@ def fork(body: Callable[[], int]) -> int:
         for number in (signal.SIGINT, signal.SIGQUIT):
             signal.signal(number, signal.SIG_DFL)
         status = body()
-    except Exception:
-        sys.excepthook(*sys.exc_info())  # a bug of the simulator must be seen; the child may not return into its parent
+    except Exception:  # noqa: BLE001 -- any bug must be seen, and a child may not return into its parent's frames
+        sys.excepthook(*sys.exc_info())
     finally:
         os._exit(status)
 

@@ -10,8 +10,9 @@ from typing import NamedTuple
 from supervisor.simulator import texts
 from supervisor.simulator.dialect import DeathWatch
 from supervisor.simulator.options import Options
+from supervisor.simulator.plan import MAIN, Emission, Fate, FateKind, Plan, RankPlan
 from supervisor.simulator.scenario import Kind
-from supervisor.simulator.script import MAIN, Emission, Fate, FateKind, Plan, RankPlan, make_plan, rank_fate
+from supervisor.simulator.script import make_plan, rank_fate
 
 EPOCH_S = 1_764_403_200.0  # 2025-11-29 08:00:00 UTC
 _PID = 4242
@@ -66,11 +67,11 @@ def _struck(plan: Plan, main: list[Emission], struck: Sequence[RankPlan]) -> tup
     for rank in plan.ranks:
         last = stops.get(rank.rank.group, len(rank.steps) - 1)
         main += [emission for step in rank.steps[: last + 1] for emission in step.emissions]
-    first = min(struck, key=lambda rank: rank.fate.at_s if rank.fate else math.inf)
-    assert first.fate is not None  # struck holds only ranks with a fate
-    for rank in struck:
-        main += rank.fate.emissions if rank.fate else ()
-    main += (aftermath := _aftermath(plan, first, first.fate))
+    fates = [(rank, rank.fate) for rank in struck if rank.fate]
+    for _, fate in fates:
+        main += fate.emissions
+    first, fate = min(fates, key=lambda pair: pair[1].at_s)
+    main += (aftermath := _aftermath(plan, first, fate))
     return main, aftermath[-1].at_s if aftermath else math.inf
 
 
@@ -86,9 +87,9 @@ def _aftermath(plan: Plan, rank: RankPlan, fate: Fate) -> list[Emission]:
         return []
     if plan.dialect.death_watch is DeathWatch.POLL_EVERY_5_S:
         seen_s = plan.spawn_s + math.ceil((fate.at_s - plan.spawn_s) / _POLL_S) * _POLL_S
-        text = texts.died_during_initialization(rank.rank.index, -fate.signal_number)
+        text = texts.died_during_initialization(rank.rank.number, -fate.signal_number)
         return [Emission(seen_s, MAIN, "launch", text, raw=True)]
-    if rank.rank.index > 0:
+    if rank.rank.number > 0:
         return []
     dead_s = fate.at_s + _FOLLOW_UP_S
     lines = (texts.dead_scheduler(0), f"Exit code: {-fate.signal_number}")
@@ -105,7 +106,7 @@ def _killed_tree(plan: Plan, at_s: float, text: str) -> list[Emission]:
 
 def _served(plan: Plan) -> list[Emission]:
     """From the last rank's report to `fired up`, and what the serving scenarios add."""
-    lines = [e._replace(at_s=plan.ready_s + e.at_s, text=e.text.format(pid=_PID)) for e in _formatted(plan)]
+    lines = [e._replace(at_s=plan.ready_s + e.at_s, text=e.text.replace("{pid}", str(_PID))) for e in plan.bring_up]
     at_s = plan.ready_s + 0.3
     options, dialect = plan.options, plan.dialect
     lines.append(_record(at_s, texts.uvicorn_running(options.host, options.port)))
@@ -119,18 +120,9 @@ def _served(plan: Plan) -> list[Emission]:
         answered = texts.access(f"{options.host}:50312", "POST", "/generate", 200, "OK")
         lines += [_record(at_s + 0.5, found, True), batch, _record(done_s - 0.1, answered, True)]
     lines.append(_record(done_s, texts.FIRED_UP, phase="serving"))
-    lines = [e for e in lines if options.log_level == "info" or e.raw]
+    quiet = options.log_level.lower() in ("warning", "error", "critical")
+    lines = [e for e in lines if e.raw or not quiet]
     return lines + list(_serving_scenarios(plan, done_s))
-
-
-def _formatted(plan: Plan) -> Iterator[Emission]:
-    for emission in plan.bring_up:
-        # Only one line has a place for the pid; the braces of the others are their own.
-        yield emission if "[{pid}]" in emission.text else emission._replace(text=_escaped(emission.text))
-
-
-def _escaped(text: str) -> str:
-    return text.replace("{", "{{").replace("}", "}}")
 
 
 def _serving_scenarios(plan: Plan, ready_s: float) -> Iterator[Emission]:

@@ -46,7 +46,7 @@ class Scenario(NamedTuple):
     after_s: float | None = None
     factor: float = 1.0
     cause: str = ""
-    count: int = 2
+    copies: int = 2
     megabytes: float = 50.0
     busy: bool = False
     dead: bool = False
@@ -107,27 +107,34 @@ def _assign(scenario: Scenario, key: str, value: str) -> Scenario:
             return scenario._replace(phase="serving" if value == "healthy" else value)
         case "rank":
             return scenario._replace(rank=value)
+        case "cause":
+            return scenario._replace(cause=value)
+        case "once":
+            return scenario._replace(once=value)
+        case "busy":
+            return scenario._replace(busy=value not in ("0", "no", "false"))
+        case "how":
+            return scenario._replace(dead=_is_dead(value))
+        case _:
+            return _assign_number(scenario, key, value)
+
+
+def _assign_number(scenario: Scenario, key: str, value: str) -> Scenario:
+    match key:
         case "after" if value.endswith("%"):
             return scenario._replace(after_fraction=min(1.0, max(0.0, float(value[:-1]) / 100)))
         case "after":
             return scenario._replace(after_s=_seconds(value))
         case "factor":
             return scenario._replace(factor=float(value))
-        case "cause":
-            return scenario._replace(cause=value)
         case "count":
-            return scenario._replace(count=int(value))
+            return scenario._replace(copies=int(value))
         case "mb":
             return scenario._replace(megabytes=float(value))
-        case "busy":
-            return scenario._replace(busy=value not in ("0", "no", "false"))
-        case "how":
-            return scenario._replace(dead=_is_dead(value))
         case "life":
             return scenario._replace(life_s=_seconds(value))
-        case "once":
-            return scenario._replace(once=value)
-    raise ValueError("unknown key; known: phase rank after factor cause count mb busy how life once")
+        case _:
+            raise ValueError("unknown key; known: phase rank after factor cause count mb busy how life once")
 
 
 def _is_dead(value: str) -> bool:

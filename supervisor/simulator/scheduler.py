@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -10,13 +11,14 @@ import time
 from collections.abc import Sequence
 
 from supervisor.simulator import texts
-from supervisor.simulator.clock import Clock, Log
+from supervisor.simulator.clock import Clock, Log, is_quiet
 from supervisor.simulator.dialect import Dialect
 from supervisor.simulator.failures import CAUSES, Cause, scheduler_traceback
 from supervisor.simulator.options import Options
+from supervisor.simulator.plan import Fate, FateKind, Plan, RankPlan, StepPlan
 from supervisor.simulator.processes import ArgumentArea, die_with_parent, set_title
 from supervisor.simulator.scenario import DEFAULT_ORPHAN_LIFE_S, Kind, Scenario
-from supervisor.simulator.script import Fate, FateKind, Plan, RankPlan, StepPlan, flood_emission, rank_fate
+from supervisor.simulator.script import flood_emission, rank_fate
 from supervisor.simulator.wires import Wires
 
 _GIB = 1 << 30
@@ -28,7 +30,7 @@ _BROKEN_PIPE = "BrokenPipeError: [Errno 32] Broken pipe"
 _RESET = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:538] Read error [127.0.0.1]:29096: Connection reset by peer"  # noqa: E501
 
 
-class PeerLost(Exception):
+class PeerLostError(Exception):
     """A collective failed because another rank is gone."""
 
 
@@ -52,7 +54,7 @@ class Scheduler:
         self._peers = [peer for peer in peers if peer is not wires]
         self._launcher = launcher
         self._clock = Clock(plan.options.speed)
-        self._log = Log(_quiet(plan.options))
+        self._log = Log(is_quiet(plan.options))
         self._arrived = 0
         self._poll = select.poll()
         self._lost_at: float | None = None
@@ -73,7 +75,7 @@ class Scheduler:
                 self._barrier()
             self._wires.scheduler_end.send(b"R")
             self._serve()
-        except PeerLost:
+        except PeerLostError:
             self._raise(Cause(CAUSES["peer-rank-death"].where, _RESET, CAUSES["peer-rank-death"].frames))
         except BrokenPipeError:
             self._raise(Cause(CAUSES["peer-rank-death"].where, _BROKEN_PIPE))
@@ -101,7 +103,7 @@ class Scheduler:
         if self._lost_at is not None and self._in_collective:
             left = self._lost_at - self._clock.now()
             if left <= 0:
-                raise PeerLost
+                raise PeerLostError
             timeout_s = left if timeout_s is None else min(left, timeout_s)
         ready = []
         for descriptor, event in self._poll.poll(None if timeout_s is None else timeout_s * 1000):
@@ -117,7 +119,8 @@ class Scheduler:
         self._arrived += len(self._peers)
         self._in_collective = self._dialect.watches_serving
         for peer in self._peers:
-            os.write(peer.arrivals_write, b".")
+            with contextlib.suppress(BrokenPipeError):  # that peer is dead: its life pipe tells, in due time
+                os.write(peer.arrivals_write, b".")
         self._poll.register(self._wires.arrivals_read, select.POLLIN)
         while self._arrived > 0:
             if self._wires.arrivals_read in self._look(None):
@@ -274,7 +277,3 @@ class Scheduler:
 
     def _send(self, message: str) -> None:
         self._wires.scheduler_end.send(message.encode())
-
-
-def _quiet(options: Options) -> bool:
-    return options.log_level.lower() in ("warning", "error", "critical")

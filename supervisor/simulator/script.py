@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator
-from enum import Enum
-from typing import NamedTuple
 
 from supervisor.simulator import texts
 from supervisor.simulator.dialect import DIALECTS, Dialect, Who
@@ -13,87 +11,13 @@ from supervisor.simulator.failures import CAUSES, Where, scheduler_traceback, wa
 from supervisor.simulator.failures import launcher_traceback as launcher_text
 from supervisor.simulator.layout import Rank, local_ranks
 from supervisor.simulator.options import Options
+from supervisor.simulator.plan import MAIN, Emission, Fate, FateKind, Plan, RankPlan, StepPlan
 from supervisor.simulator.scenario import Kind, Scenario, ScenarioError
 from supervisor.simulator.steps import Beat, Step, StepWriter
 
-MAIN = "main"
 LAUNCHER_PHASES = ("launch", "tokenizer", "warmup")
-_FLOOD_LINE = "Unexpected key in checkpoint: model.layers.60.mlp.experts.255.down_proj.input_scale is ignored" + "." * 60
+_FLOOD_LINE = "Unexpected key in checkpoint: model.layers.60.mlp.experts.255.down_proj.input_scale; ignored" + "." * 60
 _MAX_SKEW_S = 1.5
-
-
-class Emission(NamedTuple):
-    """One write of one process at this unscaled second."""
-
-    at_s: float
-    source: str  # `main` or a rank's name
-    phase: str
-    text: str
-    prefix: str = ""
-    raw: bool = False
-    stdout: bool = False
-    repeat: int = 1
-
-    def line(self, stamp: str) -> bytes:
-        """The bytes of one write; `stamp` is what the clock says then."""
-        text = self.text if self.raw else f"[{stamp}{self.prefix}] {self.text}\n"
-        return text.encode("utf-8", "surrogateescape")
-
-
-class FateKind(Enum):
-    """How a process leaves its script."""
-
-    STALL = "stall"
-    CRASH = "crash"
-    KILLED = "killed"
-
-
-class Fate(NamedTuple):
-    """The moment and the way in which a process leaves its script, and what it writes then."""
-
-    kind: FateKind
-    at_s: float
-    busy: bool = False
-    signal_number: int = 0
-    emissions: tuple[Emission, ...] = ()
-    exit_code: int = 0
-
-
-class StepPlan(NamedTuple):
-    """A rank's share of one step."""
-
-    phase: str
-    begin_s: float
-    end_s: float
-    held_gb: float
-    emissions: tuple[Emission, ...]
-    fate: Fate | None = None
-
-
-class RankPlan(NamedTuple):
-    """All that one scheduler does until it reports ready."""
-
-    rank: Rank
-    steps: tuple[StepPlan, ...]
-
-    @property
-    def fate(self) -> Fate | None:
-        return next((step.fate for step in self.steps if step.fate), None)
-
-
-class Plan(NamedTuple):
-    """A whole start. `main_fate` is how the launcher leaves it; `ready_s` is when the last rank reports."""
-
-    options: Options
-    dialect: Dialect
-    spawn_s: float
-    main: tuple[Emission, ...]
-    main_fate: Fate | None
-    warmup_fate: Fate | None
-    ranks: tuple[RankPlan, ...]
-    ready_s: float
-    bring_up: tuple[Emission, ...]
-    serving: tuple[Scenario, ...]
 
 
 def make_plan(options: Options) -> Plan:
@@ -135,9 +59,9 @@ def _check(scenarios: Iterable[Scenario], ranks: tuple[Rank, ...], steps: tuple[
 def _factor(scenarios: Iterable[Scenario], phase: str, rank: Rank | None) -> float:
     factor = 1.0
     for scenario in scenarios:
-        if scenario.kind is Kind.SLOW and scenario.phase in ("", phase):
-            if rank is None or rank.matches(scenario.rank):
-                factor *= scenario.factor
+        slows = scenario.kind is Kind.SLOW and scenario.phase in ("", phase)
+        if slows and (rank is None or rank.matches(scenario.rank)):
+            factor *= scenario.factor
     return factor
 
 
@@ -169,16 +93,20 @@ def _launcher_fate(options: Options, launch_s: float) -> Fate | None:
     for scenario in options.scenarios:
         at_s = launch_s * (0.95 if scenario.after_fraction is None else scenario.after_fraction)
         if scenario.kind is Kind.EXIT_ON_CONFIG:
-            return Fate(FateKind.CRASH, at_s, emissions=(_main(at_s, "launch", texts.usage_error(), raw=True),), exit_code=2)
+            return _exit_with(texts.usage_error(), at_s, 2)
         if scenario.kind is Kind.CRASH and _where(scenario) is Where.LAUNCHER:
             text = _fill(launcher_text(CAUSES[scenario.cause]), options)
-            return Fate(FateKind.CRASH, at_s, emissions=(_main(at_s, "launch", text, raw=True),), exit_code=1)
+            return _exit_with(text, at_s, 1)
         if scenario.kind is Kind.STALL and scenario.rank in ("", MAIN):
             if scenario.phase == "launch":
                 return Fate(FateKind.STALL, at_s, busy=scenario.busy)
             if scenario.phase == "tokenizer":
                 return Fate(FateKind.STALL, launch_s + 0.35, busy=scenario.busy)
     return None
+
+
+def _exit_with(text: str, at_s: float, code: int) -> Fate:
+    return Fate(FateKind.CRASH, at_s, emissions=(_main(at_s, "launch", text, raw=True),), exit_code=code)
 
 
 def _warmup_fate(options: Options) -> Fate | None:
@@ -202,7 +130,7 @@ def _fill(text: str, options: Options) -> str:
 def _bring_up(options: Options, dialect: Dialect) -> list[Emission]:
     """From the last rank's report to the moment before the port is bound; times count from that report."""
     lines = [_main(0.05, "warmup", texts.startup_timings(options))] if dialect.startup_timings else []
-    started = (f"Started server process [{{pid}}]", "Waiting for application startup.", "Application startup complete.")
+    started = ("Started server process [{pid}]", "Waiting for application startup.", "Application startup complete.")
     lines += [_main(0.1 + 0.05 * n, "warmup", texts.uvicorn("INFO", text)) for n, text in enumerate(started)]
     return lines
 
@@ -242,7 +170,8 @@ def _step_plan(
     seconds = step.seconds * _factor(options.scenarios, step.phase, rank)
     skew_s = chosen.uniform(0.0, min(_MAX_SKEW_S, seconds * 0.06))
     start_s, length_s = begin_s + skew_s, seconds - skew_s
-    emissions = [_emission(beat, step.phase, rank, start_s + beat.at * length_s) for beat in step.beats if _speaks(rank, beat)]
+    beats = [beat for beat in step.beats if beat.who is Who.ALL or rank.leads_group]
+    emissions = [_emission(beat, step.phase, rank, start_s + beat.at * length_s) for beat in beats]
     if first:
         emissions = _flood(options, step.phase, rank, start_s) + emissions
     fate = _rank_fate(options, step, rank, begin_s, seconds) if first else None
@@ -251,17 +180,13 @@ def _step_plan(
     return StepPlan(step.phase, begin_s, begin_s + seconds, step.held_gb, _audible(options, emissions), fate)
 
 
-def _speaks(rank: Rank, beat: Beat) -> bool:
-    return beat.who is Who.ALL or rank.leads_group
-
-
 def _emission(beat: Beat, phase: str, rank: Rank, at_s: float) -> Emission:
     text = beat.text.replace("{rank}", str(rank.tp))
     return Emission(at_s, rank.name, phase, text, rank.prefix, beat.raw, beat.stdout)
 
 
 def _flood(options: Options, phase: str, rank: Rank, at_s: float) -> list[Emission]:
-    return [flood_emission(s, rank, at_s) for s in options.scenarios if _floods(s, phase) and rank.index == 0]
+    return [flood_emission(s, rank, at_s) for s in options.scenarios if _floods(s, phase) and rank.number == 0]
 
 
 def _floods(scenario: Scenario, phase: str) -> bool:
@@ -310,7 +235,7 @@ def rank_fate(options: Options, scenario: Scenario, rank: Rank, at_s: float) -> 
     cause = CAUSES[scenario.cause or "scheduler-software-bug"]
 
     def record(text: str, raw: bool = False) -> Emission:
-        filled = _fill(text, options).replace("{device}", str(rank.device)).replace("{rank}", str(rank.index))
+        filled = _fill(text, options).replace("{device}", str(rank.device)).replace("{rank}", str(rank.number))
         filled = filled.replace("{watchdog}", str(options.watchdog_timeout_s))
         return Emission(at_s, rank.name, scenario.phase, filled, rank.prefix, raw)
 

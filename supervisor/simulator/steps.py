@@ -203,16 +203,19 @@ class StepWriter:
 
     def _capture_old(self, phase: str, role: str, who: Who, gb: float) -> Step:
         seconds = self._options.seconds(phase)
-        word = "CUDA" if self._dialect.version == "0.5.9" and not role else "cuda"
-        word = "cuda"  # the platform word of CUDA devices stayed lower-case up to 0.5.13 on the GPU path
         avail_gb = self._memory.avail_gb
-        begin = f"Capture {role}{word} graph begin. This can take up to several minutes. avail mem={avail_gb:.2f} GB"
+        begin = f"Capture {role}cuda graph begin. This can take up to several minutes. avail mem={avail_gb:.2f} GB"
         self._memory.take(gb)
         usage = f"mem usage={gb:.2f} GB. avail mem={self._memory.avail_gb:.2f} GB."
-        end = f"Capture {role}{word} graph end. Time elapsed: {seconds * 0.97:.2f} s. {usage}"
+        end = f"Capture {role}cuda graph end. Time elapsed: {seconds * 0.97:.2f} s. {usage}"
         beats = [Beat(0.0, begin, who), *self._sizes_line(role), *self._decode_bar(seconds, avail_gb)]
-        beats.append(Beat(0.97, f"Registering {len(self._sizes) * 62} cuda graph addresses", self._dialect.registering))
-        return self._step(phase, [*beats, Beat(_LAST, end, who)])
+        return self._step(phase, [*beats, *self._registering(), Beat(_LAST, end, who)])
+
+    def _registering(self) -> list[Beat]:
+        """Custom all-reduce registers its buffers after a capture; there is none with one rank."""
+        if self._options.tp == 1:
+            return []
+        return [Beat(0.97, f"Registering {len(self._sizes) * 62} cuda graph addresses", self._dialect.registering)]
 
     def _sizes_line(self, role: str) -> list[Beat]:
         if role:
@@ -268,14 +271,13 @@ class StepWriter:
         end = f"Capture {what} CUDA graph end. {in_end}elapsed={seconds * 0.97:.2f} s, mem usage={gb:.2f} GB, "
         end += f"avail mem={self._memory.avail_gb:.2f} GB."
         beats = [Beat(0.0, begin, who), *self._decode_bar(seconds, avail_gb), Beat(_LAST, end, who)]
-        beats.append(Beat(0.97, f"Registering {len(self._sizes) * 62} cuda graph addresses", Who.FIRST))
-        return self._step(phase, beats, seconds)
+        return self._step(phase, [*beats, *self._registering()], seconds)
 
     def _disaggregation(self) -> Iterator[Step]:
         mode = self._options.disaggregation_mode
         if mode == "null":
             return
-        lines = ["Mooncake transfer engine is initialized with 8 RDMA devices", f"KV manager of the {mode} server is up"]
+        lines = ["Mooncake transfer engine is initialized with 8 RDMA devices", f"KV manager of {mode} is up"]
         yield self._step("pd-init", [Beat(0.2 + 0.3 * n, text) for n, text in enumerate(lines)])
 
     def _ready(self) -> Step:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 from supervisor.simulator.dialect import Dialect
@@ -98,9 +100,10 @@ def uvicorn_running(host: str, port: int) -> str:
     return uvicorn("INFO", f"Uvicorn running on http://{host}:{port} (Press CTRL+C to quit)")
 
 
-def bind_error(host: str, port: int) -> str:
+def bind_error(host: str, port: int, number: int) -> str:
     where = f"('{host}', {port})"
-    return uvicorn("ERROR", f"[Errno 98] error while attempting to bind on address {where}: address already in use")
+    why = "address already in use" if number == errno.EADDRINUSE else os.strerror(number).lower()
+    return uvicorn("ERROR", f"[Errno {number}] error while attempting to bind on address {where}: {why}")
 
 
 def access(client: str, method: str, path: str, status: int, reason: str) -> str:
@@ -162,7 +165,7 @@ def hostile_texts() -> tuple[bytes, ...]:
     request = "Receive: obj=GenerateReqInput(rid='c6e0aad4', text='%s')\n"
     return (
         (request % forged).encode(),
-        (request % "\n[2026-01-01 00:00:00 TP0] Scheduler hit an exception: Traceback (most recent call last):").encode(),
+        (request % "\n[2026-01-01 00:00:00 TP0] Scheduler hit an exception: Traceback (most recent call").encode(),
         (request % "Received sigquit from a child process. It usually means the child failed.").encode(),
         (request % "\x1b[2J\x1b]0;owned\x07<script>alert(1)</script>\r\x1b[A").encode(),
         b"Receive: obj=GenerateReqInput(text='\xff\xfe\x00\xc3\x28')\n",
@@ -182,14 +185,11 @@ def server_info(options: Options, dialect: Dialect) -> dict[str, object]:
     return _server_args_facts() | _given(options) | {"version": dialect.version, "internal_states": [{}]}
 
 
-def gloo_reset(rank: int) -> str:
-    return f"[rank{rank}]:[W1129 15:01:05.363029657 ProcessGroupNCCL.cpp:1575] Warning: WARNING: destroy_process_group() was not called before program exit, which can leak resources.\n"  # noqa: E501
-
-
 def failed_dumps(pids: list[int]) -> list[str]:
     """The crash path without py-spy and without CUDA core dumps, as recorded."""
     lines = [f"All pyspy dump attempts failed for PID {pid}." for pid in pids]
-    hint = "CUDA user-triggered coredump is not enabled. Set CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1 before CUDA initialization."
+    hint = "CUDA user-triggered coredump is not enabled. Set CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1 before CUDA "
+    hint += "initialization."
     return [*lines, hint, WAITING_FOR_COREDUMPS]
 
 
@@ -198,4 +198,5 @@ def dummy_server(host: str, port: int) -> str:
 
 
 def sigterm_on_node(node_rank: int) -> str:
-    return f"SIGTERM received on node_rank {node_rank}; waiting for the rank-0 ShutdownReq broadcast to stop the schedulers."
+    waiting = "waiting for the rank-0 ShutdownReq broadcast to stop the schedulers."
+    return f"SIGTERM received on node_rank {node_rank}; {waiting}"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import socket
+import threading
+from collections.abc import Callable
+from typing import NoReturn
 
 from supervisor.simulator import texts
 from supervisor.simulator.engine import Engine, Status
+from supervisor.simulator.plan import Fate, FateKind, Plan
 from supervisor.simulator.scenario import Kind
-from supervisor.simulator.script import FateKind, Plan
 
 _TRIES = 120
 _PATIENCE_S = 5.0
@@ -20,8 +21,8 @@ _WAIT_FOR_DECODE_S = 0.5
 _CLIENT_PORT = 50310
 
 
-def warm_up(engine: Engine, plan: Plan) -> None:
-    """Thread body. Status turns UP just before the `fired up` line, as in the real one."""
+def warm_up(engine: Engine, plan: Plan, give_up: Callable[[], NoReturn]) -> None:
+    """Thread body. Status turns UP just before the `fired up` line, as in the real one; give_up kills the tree."""
     options, log = plan.options, engine.log
     if options.node_rank > 0:
         engine.status = Status.UP
@@ -32,7 +33,7 @@ def warm_up(engine: Engine, plan: Plan) -> None:
         log.record(texts.access(client, "GET", plan.dialect.model_info_path, 200, "OK"), stdout=True)
         engine.handlers_installed = True
         if plan.warmup_fate:
-            _meet(engine, plan)
+            _meet(engine, plan.warmup_fate, give_up)
         engine.clock.sleep(max(0.0, options.seconds("warmup") * _slowness(plan) - 0.5 - _WAIT_FOR_DECODE_S))
         for _ in engine.generate(_WARMUP_PROMPT, _WARMUP_TOKENS):
             pass
@@ -52,16 +53,13 @@ def _slowness(plan: Plan) -> float:
     return factor
 
 
-def _meet(engine: Engine, plan: Plan) -> None:
-    fate = plan.warmup_fate
-    assert fate is not None  # the caller has looked
+def _meet(engine: Engine, fate: Fate, give_up: Callable[[], NoReturn]) -> NoReturn:
     for emission in fate.emissions:
         engine.log.emit(emission)
     if fate.kind is FateKind.CRASH:
-        engine.clock.sleep(0.1)
-        os.kill(os.getpid(), signal.SIGQUIT)
-    while True:
-        signal.pause() if not fate.busy else engine.clock.sleep(1.0)
+        give_up()
+    threading.Event().wait()  # for ever: the server goes on to answer 503
+    raise AssertionError("an event that nobody sets was set")
 
 
 def warm_up_somebody_else(engine: Engine) -> None:
@@ -78,7 +76,8 @@ def warm_up_somebody_else(engine: Engine) -> None:
 
 def _ask(engine: Engine, method: str, path: str, body: bytes) -> bool:
     options = engine.options
-    head = f"{method} {path} HTTP/1.1\r\nhost: {options.host}\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
+    head = f"{method} {path} HTTP/1.1\r\nhost: {options.host}\r\nconnection: close\r\n"
+    head += f"content-length: {len(body)}\r\n\r\n"
     try:
         with socket.create_connection((options.host, options.port), engine.clock.real(_PATIENCE_S) + 0.2) as connection:
             connection.sendall(head.encode() + body)
