@@ -21,7 +21,7 @@ from supervisor.actions import Announce
 from supervisor.api import access, serve
 from supervisor.api.app import build_app, build_tcp_app
 from supervisor.api.control import Clock, DaemonInfo, EventRecord, Request
-from supervisor.config import Config, ConfigError, ServerConfig, load
+from supervisor.config import CgroupUse, Config, ConfigError, ServerConfig, load
 from supervisor.core.lifecycle import RESTING
 from supervisor.core.resolve import resolve
 from supervisor.core.server import Server
@@ -29,9 +29,9 @@ from supervisor.edge.cgroup import find_cgroup_root
 from supervisor.edge.journal import Journal
 from supervisor.edge.notify import Notifier
 from supervisor.edge.probe import Prober
-from supervisor.edge.process import adopt, become_subreaper, ignore_orphan_signals, protect_from_oom
+from supervisor.edge.process import become_subreaper, ignore_orphan_signals, protect_from_oom
 from supervisor.edge.tail import watcher
-from supervisor.events import StartRequested, StopRequested, TreeStuck
+from supervisor.events import StartRequested, StopRequested
 from supervisor.profile import facts, load_profile
 from supervisor.shell import clock, logs
 from supervisor.shell.devices import Devices
@@ -39,6 +39,7 @@ from supervisor.shell.effects import Effects
 from supervisor.shell.eventlog import EventLog
 from supervisor.shell.host import Host
 from supervisor.shell.hub import Hub
+from supervisor.shell.leftovers import LeftoverProblem, end_leftovers
 from supervisor.shell.loop import ServerLoop
 from supervisor.shell.trees import TreeStore
 from supervisor.snapshot import ServerSnapshot
@@ -82,9 +83,9 @@ class Daemon:
         protect_from_oom()
         _make_directories(self._config)
         with _lock(Path(self._config.daemon.state_dir)):
-            await self._kill_leftovers()
             async with AsyncExitStack() as stack:
                 host = await self._open(stack)
+                await self._end_leftovers(host)
                 tasks = await stack.enter_async_context(anyio.create_task_group())
                 for server in self._config.servers.values():
                     self._add(server, host, tasks)
@@ -101,7 +102,8 @@ class Daemon:
         daemon = self._config.daemon
         state = Path(daemon.state_dir)
         journal = stack.enter_context(Journal(str(state / "journal.db")))
-        cgroups = await anyio.to_thread.run_sync(find_cgroup_root, _label(state))
+        wanted = daemon.cgroups is CgroupUse.AUTO
+        cgroups = await anyio.to_thread.run_sync(find_cgroup_root, _label(state)) if wanted else None
         if cgroups is not None:
             stack.callback(cgroups.remove)
         devices = Devices()
@@ -118,6 +120,12 @@ class Daemon:
             check_devices=devices.check,
             evidence_dir=state / "evidence",
         )
+
+    async def _end_leftovers(self, host: Host) -> None:
+        try:
+            await end_leftovers(self._trees, host.cgroups)
+        except LeftoverProblem as problem:
+            raise StartupProblem(str(problem)) from None
 
     def _add(self, config: ServerConfig, host: Host, tasks: TaskGroup) -> None:
         profile = load_profile(config.engine)
@@ -163,22 +171,6 @@ class Daemon:
         seen = -1
         while any(loop.server.state not in RESTING for loop in self._loops.values()):
             seen = await self._hub.changed(seen)
-
-    async def _kill_leftovers(self) -> None:
-        """Trees of a daemon that died: never a second copy beside them."""
-        records, problems = self._trees.read()
-        for problem in problems:
-            log.warning("state", problem=problem)
-        for record in records:
-            tree = adopt(record.spawned, record.server, record.marker)
-            result = await tree.kill()
-            tree.close()
-            if isinstance(result, TreeStuck):
-                raise StartupProblem(
-                    f"cannot start: a process of {record.server} from before cannot be killed: {result.processes}"
-                )
-            log.warning("leftover killed", server=record.server, pid=record.spawned.pid, processes=result.killed)
-            self._trees.remove(record.server)
 
     # --- signals and systemd -------------------------------------------------------------------------------------
 

@@ -40,6 +40,13 @@ class OnForeign(enum.StrEnum):
     KILL_SAME_USER = "kill-same-user"
 
 
+class CgroupUse(enum.StrEnum):
+    """Whether servers get a cgroup each; `off` sweeps processes instead, as where there is no cgroup v2."""
+
+    AUTO = "auto"
+    OFF = "off"
+
+
 class GpuPlan(msgspec.Struct, frozen=True):
     """Devices by index, or any healthy `count` of them; neither means no lease."""
 
@@ -151,6 +158,7 @@ class DaemonConfig(msgspec.Struct, frozen=True):
     state_dir: str = "/var/lib/sglang-supervisor"
     log_dir: str = "/var/log/sglang-supervisor"
     listen: str = "127.0.0.1:9877"
+    cgroups: CgroupUse = CgroupUse.AUTO
 
     @property
     def listen_address(self) -> tuple[str, int] | None:

@@ -15,7 +15,17 @@ from supervisor.config import ServerConfig
 from supervisor.core.settings import Settings
 from supervisor.edge import evidence, listener
 from supervisor.edge.process import Limit, SpawnPlan, Tree, new_marker, spawn
-from supervisor.events import AnyEvent, DevicesChecked, Exited, Listener, Probed, ProbeOutcome, SpawnFailed, TreeEmptied
+from supervisor.events import (
+    AnyEvent,
+    DevicesChecked,
+    Exited,
+    Listener,
+    Probed,
+    ProbeOutcome,
+    Spawned,
+    SpawnFailed,
+    TreeEmptied,
+)
 from supervisor.profile import CommandFacts, Profile
 from supervisor.shell.environment import EnvironmentProblem, build
 from supervisor.shell.host import Host
@@ -84,15 +94,20 @@ class Effects:
             cgroup = self._host.cgroups.server(self._settings.name) if self._host.cgroups else None
             if cgroup:
                 await anyio.to_thread.run_sync(cgroup.prepare)
+            # Noted before it exists: a daemon that dies in between must not leave what the next one cannot find.
+            note = Spawned(action.attempt, 0, cgroup=cgroup.path if cgroup else "", log_path=plan.log_path)
+            await anyio.to_thread.run_sync(self._host.trees.put, plan.server, plan.marker, note)
         except (EnvironmentProblem, OSError) as problem:
             await self._post(SpawnFailed(action.attempt, str(problem), permanent=isinstance(problem, ValueError)))
             return
         made = await spawn(plan, cgroup)
         if isinstance(made, SpawnFailed):
+            self._host.trees.remove(plan.server)
             await self._post(made)
             return
         self._tree, self._exit_posted = made, anyio.Event()
-        self._host.trees.put(plan.server, plan.marker, made.spawned)
+        with contextlib.suppress(OSError):  # a full disk: the note from before the spawn finds the tree as well
+            await anyio.to_thread.run_sync(self._host.trees.put, plan.server, plan.marker, made.spawned)
         self._feed = LogFeed(plan.log_path, action.attempt, self._profile, self._post)
         await self._post(made.spawned)
         self._tasks.start_soon(self._feed.run, self._host.watcher, name=f"{plan.server}: log")
