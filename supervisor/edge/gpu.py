@@ -23,6 +23,7 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 EVENT_WAIT_MS = 5000  # of the thread that waits for Xids: it wakes at once when there is one
 XID_EVENT = 0x8  # nvmlEventTypeXidCriticalError
 LINE_END = b"\n"
+INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO, linux/proc_ns.h: the same on every kernel
 
 CLOCK_LIMITS = {
     0x4: "power-cap",
@@ -93,7 +94,9 @@ _output = threading.Lock()
 def look_for_ever(reader: Reader, period_s: float) -> None:
     """One sample a period, and one at once after each line of input and each Xid."""
     waker, wake = os.pipe()
-    threading.Thread(target=watch_xids, args=(reader, wake), daemon=True).start()
+    events = reader.subscribe()  # before the first sample: no Xid is missed from then on
+    if events is not None:
+        threading.Thread(target=watch_xids, args=(reader, events, wake), daemon=True).start()
     while True:
         send(reader.sample())
         ready, _, _ = select.select([0, waker], [], [], period_s)
@@ -111,10 +114,10 @@ def read_period(data: bytes, period_s: float) -> float:
     return float(numbers[-1]) if numbers else period_s
 
 
-def watch_xids(reader: Reader, wake: int) -> None:
+def watch_xids(reader: Reader, events: Any, wake: int) -> None:
     """Reports each Xid itself, since the main thread may just hang in the driver because of it."""
-    with contextlib.suppress(reader.nvml.NVMLError):  # no events on this GPU or driver: samples must do
-        for device, xid in reader.xids():
+    with contextlib.suppress(reader.nvml.NVMLError):  # the driver is gone: the next sample says so
+        for device, xid in reader.xids(events):
             send({"type": "XidSeen", "at": time.monotonic(), "device": device, "xid": xid})
             os.write(wake, b"x")
 
@@ -130,6 +133,7 @@ class Reader:
         self.nvml = nvml
         nvml.nvmlInit()
         self._driver = str(nvml.nvmlSystemGetDriverVersion())
+        self._own_pid_namespace = os.readlink("/proc/self/ns/pid") != INITIAL_PID_NAMESPACE
         self._devices = [Device(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
         if not self._devices:
             raise NoDevice("NVML finds no GPU")
@@ -139,13 +143,27 @@ class Reader:
         at = time.monotonic()
         devices = [device.look() for device in self._devices]
         took_s = round(time.monotonic() - at, 6)
-        return {"type": "GpuSample", "at": at, "took_s": took_s, "driver": self._driver, "devices": devices}
+        return {
+            "type": "GpuSample",
+            "at": at,
+            "took_s": took_s,
+            "driver": self._driver,
+            "own_pid_namespace": self._own_pid_namespace,
+            "devices": devices,
+        }
 
-    def xids(self) -> Iterator[tuple[int, int]]:
-        """Device and number of each Xid, for ever. The set is made before the first wait: nothing is lost between."""
-        events = self.nvml.nvmlEventSetCreate()
-        for device in self._devices:
-            device.register(events)
+    def subscribe(self) -> Any:
+        """The set of events to wait for; None on a driver that has none: samples must do."""
+        try:
+            events = self.nvml.nvmlEventSetCreate()
+            for device in self._devices:
+                device.register(events)
+        except self.nvml.NVMLError:
+            return None
+        return events
+
+    def xids(self, events: Any) -> Iterator[tuple[int, int]]:
+        """Device and number of each Xid, for ever."""
         while True:
             with contextlib.suppress(self.nvml.NVMLError_Timeout):
                 event = self.nvml.nvmlEventSetWait_v2(events, EVENT_WAIT_MS)
@@ -181,7 +199,7 @@ class Device:
 
     def register(self, events: Any) -> None:
         """Adds this device's Xids to the set, where it has them."""
-        with contextlib.suppress(self._nvml.NVMLError_NotSupported, self._nvml.NVMLError_GpuIsLost):
+        with contextlib.suppress(self._nvml.NVMLError):
             if self._handle:
                 self._nvml.nvmlDeviceRegisterEvents(self._handle, XID_EVENT, events)
 

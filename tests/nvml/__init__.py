@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,6 @@ def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def fake_nvml(tmp_path: Path, nvml_library: Path) -> Iterator[FakeNvml]:
+def fake_nvml(tmp_path: Path, nvml_library: Path) -> FakeNvml:
     """A machine with one idle H200; `set_count` gives it more, `environment` goes into the daemon's."""
-    yield FakeNvml(tmp_path, nvml_library)
+    return FakeNvml(tmp_path, nvml_library)

@@ -1,0 +1,50 @@
+"""Looks up who the processes are that hold memory of a GPU.
+
+Blocking: a user's name may come over the network, so call it in a thread.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pwd
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from supervisor.devices import ProcessOwner
+
+COMMAND_LIMIT = 200  # characters
+_START_TICKS = 19  # field 22 of /proc/PID/stat, counted from the one after the command's closing bracket
+
+
+def identify(pids: Iterable[int], server_of: Callable[[int], str] = lambda pid: "") -> tuple[ProcessOwner, ...]:
+    """The living ones among the processes. `server_of` tells whose tree a pid belongs to, "" if no server's."""
+    found = (_identify(pid, server_of) for pid in sorted(set(pids)) if pid > 0)
+    return tuple(owner for owner in found if owner is not None)
+
+
+def _identify(pid: int, server_of: Callable[[int], str]) -> ProcessOwner | None:
+    folder = Path("/proc") / str(pid)
+    try:
+        fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
+        if fields[0] in (b"Z", b"X", b"x"):
+            return None
+        uid = os.stat(folder).st_uid
+        command = _printable((folder / "cmdline").read_bytes()) or _printable((folder / "comm").read_bytes())
+    except (FileNotFoundError, ProcessLookupError):  # it ended while we looked
+        return None
+    return ProcessOwner(pid, _user(uid), uid, command, server_of(pid), int(fields[_START_TICKS]))
+
+
+def _printable(data: bytes) -> str:
+    """A process can call itself anything: control characters must not reach a terminal."""
+    text = data.replace(b"\0", b" ").decode(errors="replace").strip()
+    return "".join(character if character.isprintable() else "?" for character in text)[:COMMAND_LIMIT]
+
+
+@functools.lru_cache(maxsize=256)
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:  # a number without a name, as in most containers
+        return str(uid)
