@@ -29,6 +29,12 @@ class ArgumentArea:
         # proc(5): arg_start and arg_end are fields 48 and 49; the list starts at field 3.
         self._start, self._end = int(fields[45]), int(fields[46])
 
+    def write_command(self, arguments: str) -> None:
+        """The interpreter and its NUL-separated arguments; without the interpreter's folder where room is short."""
+        fits = len(sys.executable) + len(arguments) + 2 <= self._end - self._start
+        interpreter = sys.executable if fits else sys.executable.rpartition("/")[2]
+        self.write(f"{interpreter}\0{arguments}")
+
     def write(self, title: str) -> None:
         """The last byte stays NUL, else the kernel reads on into the environment (fs/proc/base.c)."""
         room = self._end - self._start
@@ -43,11 +49,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def look_like_spawned(area: ArgumentArea, pipe: int) -> None:
     """What a child of multiprocessing's spawn is called until its imports are over."""
-    area.write(f"{sys.executable}\0" + _SPAWN.format(pipe=pipe))
+    area.write_command(_SPAWN.format(pipe=pipe))
 
 
 def look_like_resource_tracker(area: ArgumentArea) -> None:
-    area.write(f"{sys.executable}\0{_TRACKER}")
+    area.write_command(_TRACKER)
 
 
 def set_title(area: ArgumentArea, title: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterable, Iterator
 
@@ -194,7 +195,8 @@ def _floods(scenario: Scenario, phase: str) -> bool:
 
 
 def flood_emission(scenario: Scenario, rank: Rank, at_s: float) -> Emission:
-    repeat = int(scenario.megabytes * 1e6 / (len(_FLOOD_LINE) + 24 + len(rank.prefix)))
+    line_bytes = len(f"[0000-00-00 00:00:00{rank.prefix}] {_FLOOD_LINE}\n")
+    repeat = math.ceil(scenario.megabytes * 1e6 / line_bytes)
     return Emission(at_s, rank.name, scenario.phase, _FLOOD_LINE, rank.prefix, repeat=max(1, repeat))
 
 

@@ -90,26 +90,13 @@ class Service:
                 self._ending.kill_tree_and_self()
 
     def _attend(self) -> NoReturn:
-        """Sleep until a signal, the next look of the watchdog or the zombie's hour."""
+        """Sleep until a signal or the next look of the watchdog."""
         period_s = max(SHORTEST_POLL_S, self._clock.real(_WATCHDOG_POLL_S))
-        zombie_at = self._zombie_at()
+        watches = self._plan.dialect.watches_serving
         while True:
-            waits = [period_s] if self._plan.dialect.watches_serving else []
-            if zombie_at is not None:
-                waits.append(zombie_at - self._clock.now())
-            self._react(self._signals.wait(min(waits, default=None))[0])
-            if zombie_at is not None and self._clock.now() >= zombie_at:
-                self._engine.become_zombie(dead=any(scenario.dead for scenario in self._plan.serving))
-                zombie_at = None
-            if self._plan.dialect.watches_serving and not self._engine.zombie:
+            self._react(self._signals.wait(period_s if watches else None)[0])
+            if watches and not self._engine.zombie:
                 self._watch()
-
-    def _zombie_at(self) -> float | None:
-        for scenario in self._plan.serving:
-            if scenario.kind is Kind.ZOMBIE_200:
-                after_s = self._plan.options.seconds("warmup") + (scenario.after_s or 0.0)
-                return self._clock.now() + self._clock.real(after_s)
-        return None
 
     def _watch(self) -> None:
         """SubprocessWatchdog: exit code 0 is ignored, and with a controller it sees the controller alone."""

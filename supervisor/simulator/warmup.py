@@ -11,7 +11,7 @@ from typing import NoReturn
 from supervisor.simulator import texts
 from supervisor.simulator.engine import Engine, Status
 from supervisor.simulator.plan import Fate, FateKind, Plan
-from supervisor.simulator.scenario import Kind
+from supervisor.simulator.scenario import Kind, Scenario
 
 _TRIES = 120
 _PATIENCE_S = 5.0
@@ -40,9 +40,21 @@ def warm_up(engine: Engine, plan: Plan, give_up: Callable[[], NoReturn]) -> None
         log.record(texts.access(client, "POST", "/generate", 200, "OK"), stdout=True)
     engine.status = Status.UP
     log.record(texts.FIRED_UP)
-    if any(scenario.kind is Kind.HOSTILE for scenario in plan.serving):
-        for data in texts.hostile_texts():
-            log.raw(data, stdout=True)
+    for scenario in plan.serving:
+        _misbehave(engine, scenario)
+
+
+def _misbehave(engine: Engine, scenario: Scenario) -> None:
+    """What goes wrong in the launcher itself once it is ready."""
+    match scenario.kind:
+        case Kind.HOSTILE:
+            for data in texts.hostile_texts():
+                engine.log.raw(data, stdout=True)
+        case Kind.ZOMBIE_200:
+            engine.clock.sleep(scenario.after_s or 0.0)
+            engine.become_zombie(scenario.dead)
+        case _:
+            return  # the schedulers' business
 
 
 def _slowness(plan: Plan) -> float:
