@@ -133,7 +133,7 @@ class Reader:
         self.nvml = nvml
         nvml.nvmlInit()
         self._driver = str(nvml.nvmlSystemGetDriverVersion())
-        self._own_pid_namespace = os.readlink("/proc/self/ns/pid") != INITIAL_PID_NAMESPACE
+        self._own_pid_namespace = in_own_pid_namespace()
         self._devices = [Device(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
         if not self._devices:
             raise NoDevice("NVML finds no GPU")
@@ -306,6 +306,14 @@ def is_alive(pid: int) -> bool:
     except OSError:
         return False
     return state not in (b"Z", b"X", b"x")
+
+
+def in_own_pid_namespace() -> bool:
+    """Whether we are in a container, where the driver's pids may be another namespace's. Unknown counts as yes."""
+    try:
+        return os.readlink("/proc/self/ns/pid") != INITIAL_PID_NAMESPACE
+    except OSError:
+        return True
 
 
 if __name__ == "__main__":

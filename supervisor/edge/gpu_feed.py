@@ -103,11 +103,19 @@ class Child:
 
     async def ended(self) -> None:
         """Waits for its end, however long: the caller sets the limit."""
-        handle = os.pidfd_open(self.pid)  # not reaped yet, so the number is still its own
+        try:
+            handle = os.pidfd_open(self.pid)  # not reaped yet, so the number is still its own
+        except OSError:  # a kernel without it (some sandboxes)
+            await self._poll()
+            return
         try:
             await anyio.wait_readable(handle)
         finally:
             os.close(handle)
+
+    async def _poll(self) -> None:
+        while self.exit_code() is None:  # noqa: ASYNC110 - nothing there tells of a process's end
+            await anyio.sleep(0.02)
 
     def close(self) -> None:
         """Closes our ends of its pipes: for a living child the end of its input is the order to leave."""
