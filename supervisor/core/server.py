@@ -70,6 +70,7 @@ class Server:
         self._next = _REST
         self._claim_since = 0.0
         self._checking = False
+        self._dirty = ""
         self._check_delay_s = settings.reclaim.recheck_s
         self._tree_alive = False
         self._late_until = -math.inf
@@ -235,6 +236,7 @@ class Server:
         if self.state is not State.RECLAIMING or not self._checking:
             return
         self._checking = False
+        self._dirty = event.reason if event.clean is False else ""
         self._timers.cancel(Timer.CHECK_LOST)
         if event.clean is not False:
             self._proceed(event.reason)
@@ -242,10 +244,13 @@ class Server:
             self._move(Trigger.ISOLATE, event.reason)
         elif event.ports or (event.holders and all(holder.kind == "foreign" for holder in event.holders)):
             self._held_by_others(event)
-        elif self._now - self._claim_since >= self.settings.reclaim.own_limit_s:
+        elif self._waited_long():
             self._move(Trigger.ISOLATE, f"not free after {self.settings.reclaim.own_limit_s:.0f} s: {event.reason}")
         else:
             self._check_later(event.reason)
+
+    def _waited_long(self) -> bool:
+        return self._now - self._claim_since >= self.settings.reclaim.own_limit_s
 
     def _held_by_others(self, event: DevicesChecked) -> None:
         """What is held is not ours: resting needs no free device, starting does."""
@@ -255,6 +260,17 @@ class Server:
             self._move(Trigger.GIVE_UP, event.reason)
         else:
             self._check_later(event.reason)
+
+    def _check_lost(self) -> None:
+        """No answer at all. What was dirty a moment ago is not taken for clean; else not knowing is no reason to wait."""
+        self._checking = False
+        unanswered = f"{self._dirty}; the last look was not answered"
+        if self._dirty and self._next.next is not Next.RELAUNCH and self._waited_long():
+            self._move(Trigger.ISOLATE, unanswered)
+        elif self._dirty:
+            self._check_later(unanswered)
+        else:
+            self._proceed("nobody could tell whether the devices are free")
 
     def _check_later(self, reason: str) -> None:
         self._facets.set("lifecycle", self.state, reason, self._now, self._number)
@@ -424,6 +440,9 @@ class Server:
         return self._book.decide(ending)
 
     def _stuck(self, event: TreeStuck) -> None:
+        if self.state not in ALIVE and not (self.state is State.QUARANTINED and self._tree_alive):
+            return  # the answer to an earlier kill; a later one has succeeded meanwhile
+        self._tree_alive = True
         attempt = self._current()
         attempt.stuck = event.processes
         names = ", ".join(f"pid {p.pid} ({p.state}, {p.wait_channel or 'no wait channel'})" for p in event.processes)
@@ -469,8 +488,7 @@ class Server:
             case Timer.CHECK:
                 self._check()
             case Timer.CHECK_LOST:
-                self._checking = False
-                self._proceed("nobody could tell whether the devices are free")
+                self._check_lost()
             case Timer.BACKOFF:
                 self._claim(Disposition(Next.RELAUNCH, self._next.reason, self._now))
             case _:

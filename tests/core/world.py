@@ -30,16 +30,20 @@ SETTINGS = Settings(name="kimi", engine="sglang", port=30000, gpus=(0, 1))
 class World:
     """One server and everything around it."""
 
-    def __init__(self, settings: Settings = SETTINGS, command: tuple[str, ...] = COMMAND) -> None:
+    def __init__(
+        self, settings: Settings = SETTINGS, command: tuple[str, ...] = COMMAND, last_attempt: int = 0
+    ) -> None:
+        self.first_attempt = last_attempt
         self.profile = load_profile("sglang")
         self.facts = facts(self.profile, command)
-        self.server = Server(settings, self.profile, self.facts)
+        self.server = Server(settings, self.profile, self.facts, 0.0, last_attempt)
         self.now = 0.0
         self.did: list[tuple[float, a.AnyAction]] = []
         self.history: list[tuple[float, e.AnyEvent, list[a.AnyAction]]] = []
         self.health = e.ProbeOutcome.REFUSED
         self.listener = e.Listener.OURS
         self.dirty: e.DevicesChecked | None = None
+        self.last_check: e.DevicesChecked | None = None
         self.trees: set[int] = set()  # attempts whose processes live
         self.leaders: set[int] = set()
         self.silent: set[type] = set()  # kinds of actions that are never answered
@@ -59,6 +63,8 @@ class World:
                 self.leaders.discard(event.attempt)
             case e.TreeEmptied():
                 self.trees.discard(event.attempt)
+            case e.DevicesChecked():
+                self.last_check = event
         out = self.server.handle(event, self.now)
         self.history.append((self.now, event, out))
         for action in out:
@@ -104,7 +110,7 @@ class World:
     def settle(self, limit_s: float = 10_000.0) -> State:
         """Let time pass until the server rests."""
         end = self.now + limit_s
-        while self.now < end and not (self.server.state in RESTING and not self._queue):
+        while self.now < end:
             moments = [m for m in (self.server.deadline(), self._queue[0][0] if self._queue else None) if m is not None]
             if not moments:
                 break
@@ -161,7 +167,7 @@ class World:
         if self.spawn_error:
             self.later(0.001, replace(self.spawn_error, attempt=action.attempt))
             return
-        assert self.dirty is None, "spawned on dirty devices"
+        assert self.last_check is None or self.last_check.clean is not False, "spawned on dirty devices"
         self.trees.add(action.attempt)
         self.leaders.add(action.attempt)
         self._cutter, self._reader = LineCutter(), LogReader(self.profile, action.attempt)
