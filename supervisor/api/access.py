@@ -14,7 +14,7 @@ import msgspec
 from supervisor.config import DaemonConfig
 
 _SO_PEERGROUPS = 59  # <asm-generic/socket.h>, Linux 4.13; Python has no name for it
-_GROUPS_MAX = 65536  # NGROUPS_MAX
+_GETSOCKOPT_BYTES_MAX = 1024  # Python's own limit
 
 
 class Role(enum.IntEnum):
@@ -85,18 +85,12 @@ def peer_of(connection: socket.socket) -> Peer | None:
 
 
 def _supplementary_gids(connection: socket.socket) -> tuple[int, ...]:
-    """SO_PEERCRED tells the primary group alone. A kernel without SO_PEERGROUPS costs a role, never adds one."""
-    for count in (64, _GROUPS_MAX):
-        try:
-            raw = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 4 * count)
-        except OverflowError:
-            return ()
-        except OSError as error:
-            if error.errno == 34:  # ERANGE: more groups than we gave room for
-                continue
-            return ()
-        return struct.unpack(f"{len(raw) // 4}I", raw)
-    return ()
+    """SO_PEERCRED tells the primary group alone. What cannot be asked costs a role, it never adds one."""
+    try:
+        raw = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GETSOCKOPT_BYTES_MAX)
+    except OSError:  # ERANGE: a user in more than 256 groups; ENOPROTOOPT: an older kernel
+        return ()
+    return struct.unpack(f"{len(raw) // 4}I", raw)
 
 
 def _principals(names: Iterable[str]) -> tuple[frozenset[int], frozenset[int]]:

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
-import anyio
+import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from supervisor.api import events, logs, servers, wire
 from supervisor.api.access import Access, Role
 from supervisor.api.control import Control
+from supervisor.api.limits import DEFAULTS, Limits
 from supervisor.api.operation import Call, Operation, answer, endpoint, error, printable
 from supervisor.api.schema import document
 
-SEND_TIMEOUT_S = 30.0  # a reader who takes nothing for this long is let go
+log = structlog.get_logger()
 
 
 async def show_info(call: Call) -> Response:
@@ -57,23 +56,22 @@ OPERATIONS: tuple[Operation, ...] = (
 )
 
 
-def build_app(control: Control, access: Access) -> ASGIApp:
+def build_app(control: Control, access: Access, limits: Limits = DEFAULTS) -> ASGIApp:
     """Everything, for the Unix socket."""
-    return _build(control, access, OPERATIONS)
+    return _build(control, access, limits, OPERATIONS)
 
 
-def build_tcp_app(control: Control, access: Access) -> ASGIApp:
+def build_tcp_app(control: Control, access: Access, limits: Limits = DEFAULTS) -> ASGIApp:
     """Only what anybody on this host may read: TCP carries no identity."""
-    return _build(control, access, tuple(operation for operation in OPERATIONS if operation.on_tcp))
+    return _build(control, access, limits, tuple(operation for operation in OPERATIONS if operation.on_tcp))
 
 
-def _build(control: Control, access: Access, operations: tuple[Operation, ...]) -> ASGIApp:
+def _build(control: Control, access: Access, limits: Limits, operations: tuple[Operation, ...]) -> ASGIApp:
     routes = [
-        Route(operation.path, endpoint(operation, control, access), methods=[operation.method])
+        Route(operation.path, endpoint(operation, control, access, limits), methods=[operation.method])
         for operation in operations
     ]
-    app = Starlette(routes=routes, exception_handlers={HTTPException: _http_error, Exception: _bug})
-    return bounded_send(app)
+    return Starlette(routes=routes, exception_handlers={HTTPException: _http_error, Exception: _bug})
 
 
 async def _http_error(_: Request, problem: Exception) -> Response:
@@ -90,31 +88,5 @@ async def _http_error(_: Request, problem: Exception) -> Response:
 
 async def _bug(_: Request, problem: Exception) -> Response:
     """The client learns the kind of the bug, the daemon's log gets the traceback."""
-    logging.getLogger(__name__).error("a request ended in a bug", exc_info=problem)
+    log.error("a request ended in a bug", exc_info=problem)
     return error(500, f"this is a bug of the daemon: {type(problem).__name__}: {printable(str(problem))}")
-
-
-def bounded_send(app: ASGIApp) -> ASGIApp:
-    """An answer's every piece must be taken within SEND_TIMEOUT_S: a follower who never reads ends, not we."""
-
-    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await app(scope, receive, _with_timeout(send))
-        except SlowReaderError:
-            return
-
-    return serve
-
-
-class SlowReaderError(Exception):
-    """The client took nothing for SEND_TIMEOUT_S."""
-
-
-def _with_timeout(send: Send) -> Callable[[Message], Awaitable[None]]:
-    async def send_in_time(message: Message) -> None:
-        with anyio.move_on_after(SEND_TIMEOUT_S) as limit:
-            await send(message)
-        if limit.cancelled_caught:
-            raise SlowReaderError
-
-    return send_in_time

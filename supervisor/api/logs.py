@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import AsyncIterator
@@ -15,10 +16,10 @@ from starlette.responses import Response, StreamingResponse
 from supervisor.api.control import Control
 from supervisor.api.operation import Call, Operation, RefusedError
 
-CHUNK_BYTES = 64 * 1024
-RANGE_BYTES_MAX = 16 * 2**20
+CHUNK_BYTES = 64 * 1024  # what one client makes us hold
+RANGE_BYTES_MAX = 2**40
 TAIL_BYTES = 1600  # supervisorctl's default
-LINES_SCAN_BYTES_MAX = 16 * 2**20
+LINES_SCAN_BYTES_MAX = 4 * 2**20
 FOLLOW_PERIOD_S = 0.2
 _BYTES = "application/octet-stream"
 
@@ -30,15 +31,6 @@ class LogQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     length: Annotated[int, msgspec.Meta(ge=0, le=RANGE_BYTES_MAX)] | None = None
     lines: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] | None = None
     follow: bool = False
-
-
-class Piece(msgspec.Struct, frozen=True):
-    """Bytes of a file, where they begin, and which file it was."""
-
-    data: bytes
-    offset: int
-    size: int
-    identity: tuple[int, int]
 
 
 async def read_server_log(call: Call) -> Response:
@@ -56,33 +48,50 @@ async def read_daemon_log(call: Call) -> Response:
 
 
 async def _answer(call: Call, path: str, server: str) -> Response:
+    query: LogQuery = call.query
     try:
-        piece = await anyio.to_thread.run_sync(_read, path, call.query)
+        log = await anyio.to_thread.run_sync(LogFile, path)
+        offset, end = await anyio.to_thread.run_sync(log.range_of, query)
     except OSError as problem:
         status = 404 if isinstance(problem, FileNotFoundError) else 500
         raise RefusedError(status, f"cannot read {path}: {problem.strerror}") from None
-    headers = {"x-log-offset": str(piece.offset), "x-log-size": str(piece.size), "cache-control": "no-store"}
-    if not call.query.follow:
-        return Response(piece.data, media_type=_BYTES, headers=headers)
-    return StreamingResponse(_follow(call.control, server, path, piece), media_type=_BYTES, headers=headers)
+    headers = {"x-log-offset": str(offset), "x-log-size": str(log.size), "cache-control": "no-store"}
+    pieces = _follow(call.control, server, log, offset) if query.follow else _range(log, offset, end)
+    return StreamingResponse(pieces, media_type=_BYTES, headers=headers)
 
 
-async def _follow(control: Control, server: str, path: str, piece: Piece) -> AsyncIterator[bytes]:
-    """Goes on in the file that the server writes now: after a restart or a rotation in the new one, from its start.
+async def _range(log: LogFile, offset: int, end: int) -> AsyncIterator[bytes]:
+    with log:
+        while offset < end:
+            data = await anyio.to_thread.run_sync(log.read, offset, min(CHUNK_BYTES, end - offset))
+            if not data:
+                return  # it was truncated meanwhile
+            offset += len(data)
+            yield data
 
-    Looks at the size a few times a second while somebody follows; an event per written line would cost far more.
+
+async def _follow(control: Control, server: str, log: LogFile, offset: int) -> AsyncIterator[bytes]:
+    """Goes on in the file that the server writes now, once the present one is read to its end.
+
+    Looks a few times a second while somebody follows: an event per written line would cost far more. The file stays
+    open, so that its inode cannot come back as another file's.
     """
-    yield piece.data
-    offset, identity = piece.offset + len(piece.data), piece.identity
-    while True:
-        current = _current_path(control, server, path)
-        piece_or_none = await anyio.to_thread.run_sync(_next, current, offset, identity)
-        if piece_or_none is not None:
-            offset, identity = piece_or_none.offset + len(piece_or_none.data), piece_or_none.identity
-            if piece_or_none.data:
-                yield piece_or_none.data
+    try:
+        while True:
+            data = await anyio.to_thread.run_sync(log.read, offset, CHUNK_BYTES)
+            if data:
+                offset += len(data)
+                yield data
                 continue
-        await anyio.sleep(FOLLOW_PERIOD_S)
+            path = _current_path(control, server, log.path)
+            successor, offset = await anyio.to_thread.run_sync(_successor, log, path, offset)
+            if successor is None:
+                await anyio.sleep(FOLLOW_PERIOD_S)
+            else:
+                log.close()
+                log = successor
+    finally:
+        log.close()
 
 
 def _current_path(control: Control, server: str, path: str) -> str:
@@ -90,69 +99,75 @@ def _current_path(control: Control, server: str, path: str) -> str:
     return snapshot.log_path if snapshot is not None and snapshot.log_path else path
 
 
-def _read(path: str, query: LogQuery) -> Piece:
-    with _Opened(path) as log:
-        if query.lines is not None:
-            return log.piece(*log.last_lines(query.lines))
-        start = -TAIL_BYTES if query.offset is None else query.offset
-        offset = max(0, log.size + start) if start < 0 else min(start, log.size)
-        length = RANGE_BYTES_MAX if query.length is None else query.length
-        return log.piece(offset, min(length, log.size - offset))
-
-
-def _next(path: str, offset: int, identity: tuple[int, int]) -> Piece | None:
-    """The next bytes; None while the file is away (between two attempts)."""
+def _successor(log: LogFile, path: str, offset: int) -> tuple[LogFile | None, int]:
+    """The file to go on in (None: the same, or none yet) and where."""
     try:
-        with _Opened(path) as log:
-            begin = offset if log.identity == identity and log.size >= offset else 0
-            return log.piece(begin, min(CHUNK_BYTES, log.size - begin))
-    except FileNotFoundError:
-        return None
+        if log.is_at(path):
+            return None, offset if log.current_size() >= offset else 0
+        return LogFile(path), 0
+    except FileNotFoundError:  # between two attempts
+        return None, offset
 
 
-class _Opened:
-    """A regular file opened for reading. Its directory may be writable for the server's user: no links, no devices."""
+class LogFile:
+    """A regular file open for reading. Its directory may be writable for the server's user: no links, no devices."""
 
     def __init__(self, path: str) -> None:
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        status = os.fstat(self._descriptor)
+        self.path = path
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        self._file = open(path, "rb", buffering=0, opener=lambda name, _: os.open(name, flags))  # noqa: SIM115
+        status = os.fstat(self._file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            os.close(self._descriptor)
-            raise OSError(0, "is not a regular file")
+            self._file.close()
+            raise OSError(errno.EINVAL, "is not a regular file")
         self.size = status.st_size
-        self.identity = (status.st_dev, status.st_ino)
+        self._identity = (status.st_dev, status.st_ino)
 
-    def __enter__(self) -> _Opened:
+    def __enter__(self) -> LogFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
+        self.close()
 
-    def piece(self, offset: int, length: int) -> Piece:
-        parts: list[bytes] = []
-        end = offset + length
-        while offset + sum(map(len, parts)) < end:
-            read_so_far = sum(map(len, parts))
-            part = os.pread(self._descriptor, min(2**20, end - offset - read_so_far), offset + read_so_far)
-            if not part:
-                break
-            parts.append(part)
-        return Piece(b"".join(parts), offset, self.size, self.identity)
+    def close(self) -> None:
+        """The inode may be reused from now on."""
+        self._file.close()
 
-    def last_lines(self, lines: int) -> tuple[int, int]:
-        """Offset and length of the last lines, looking back at most LINES_SCAN_BYTES_MAX."""
-        position, seen = self.size, 0
+    def read(self, offset: int, length: int) -> bytes:
+        """At most `length` bytes; none at the end."""
+        return os.pread(self._file.fileno(), length, offset)
+
+    def is_at(self, path: str) -> bool:
+        """Whether `path` still names this very file."""
+        status = os.lstat(path)
+        return (status.st_dev, status.st_ino) == self._identity
+
+    def current_size(self) -> int:
+        """The size now."""
+        return os.fstat(self._file.fileno()).st_size
+
+    def range_of(self, query: LogQuery) -> tuple[int, int]:
+        """The first byte that is asked for, and the one after the last."""
+        if query.lines is not None:
+            return self._begin_of_last(query.lines), self.size
+        start = -TAIL_BYTES if query.offset is None else query.offset
+        offset = max(0, self.size + start) if start < 0 else min(start, self.size)
+        return offset, self.size if query.length is None else min(self.size, offset + query.length)
+
+    def _begin_of_last(self, lines: int) -> int:
+        """Where the last lines begin, looking back at most LINES_SCAN_BYTES_MAX."""
         floor = max(0, self.size - LINES_SCAN_BYTES_MAX)
-        while position > floor and lines > 0:
-            begin = max(floor, position - CHUNK_BYTES)
-            block = os.pread(self._descriptor, position - begin, begin)
-            for index in range(len(block) - 1, -1, -1):
-                if block[index] == 0x0A and begin + index != self.size - 1:
-                    seen += 1
-                    if seen == lines:
-                        return begin + index + 1, self.size - begin - index - 1
-            position = begin
-        return (floor, self.size - floor) if lines > 0 else (self.size, 0)
+        end = self.size
+        while lines > 0 and end > floor:
+            begin = max(floor, end - CHUNK_BYTES)
+            block = self.read(begin, end - begin)
+            cut = len(block) - 1 if end == self.size else len(block)  # the line end that ends the file begins no line
+            while lines > 0 and (cut := block.rfind(b"\n", 0, cut)) >= 0:
+                lines -= 1
+                if lines == 0:
+                    return begin + cut + 1
+            end = begin
+        return end if lines > 0 else self.size
 
 
 OPERATIONS = (

@@ -7,16 +7,14 @@ from typing import Any
 
 import anyio
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from supervisor.api import wire
 from supervisor.api.access import Access, Peer, Role
 from supervisor.api.control import Control
+from supervisor.api.limits import Limits
 from supervisor.snapshot import ServerSnapshot
-
-BODY_BYTES_MAX = 2**20
-BODY_TIMEOUT_S = 10.0  # a client that names a length and then sends nothing
 
 
 class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,19 +69,21 @@ class RefusedError(Exception):
         self.status = status
 
 
-def endpoint(operation: Operation, control: Control, access: Access) -> Callable[[Request], Awaitable[Response]]:
+def endpoint(
+    operation: Operation, control: Control, access: Access, limits: Limits
+) -> Callable[[Request], Awaitable[Response]]:
     """The ASGI endpoint of an operation: role, query and body are checked before the handler sees anything."""
 
     async def answer(request: Request) -> Response:
         try:
-            return await operation.handler(await _call(operation, control, access, request))
+            return await operation.handler(await _call(operation, control, access, limits, request))
         except RefusedError as refusal:
             return error(refusal.status, str(refusal))
 
     return answer
 
 
-async def _call(operation: Operation, control: Control, access: Access, request: Request) -> Call:
+async def _call(operation: Operation, control: Control, access: Access, limits: Limits, request: Request) -> Call:
     peer: Peer | None = request.scope["state"].get("peer")
     role = Role.READ if peer is None and operation.on_tcp else Role.NOBODY if peer is None else access.role_of(peer)
     if role < operation.role:
@@ -97,7 +97,7 @@ async def _call(operation: Operation, control: Control, access: Access, request:
         role=role,
         name=str(request.path_params.get("name", "")),
         query=_query(operation, request),
-        body=await _body(operation, request),
+        body=await _body(operation, limits, request),
     )
     if call.name:
         _ = call.snapshot  # 404 before anything else is done
@@ -115,8 +115,8 @@ def _query(operation: Operation, request: Request) -> Any:
         raise RefusedError(400, f"cannot use the query: {_lower(problem)}") from None
 
 
-async def _body(operation: Operation, request: Request) -> Any:
-    data = await _bounded_body(request)
+async def _body(operation: Operation, limits: Limits, request: Request) -> Any:
+    data = await _bounded_body(limits, request)
     if not data:
         data = b"{}"
     try:
@@ -125,16 +125,18 @@ async def _body(operation: Operation, request: Request) -> Any:
         raise RefusedError(400, f"cannot use the body: {_lower(problem)}") from None
 
 
-async def _bounded_body(request: Request) -> bytes:
+async def _bounded_body(limits: Limits, request: Request) -> bytes:
     data = bytearray()
     try:
-        with anyio.fail_after(BODY_TIMEOUT_S):
+        with anyio.fail_after(limits.body_timeout_s):
             async for chunk in request.stream():
                 data += chunk
-                if len(data) > BODY_BYTES_MAX:
-                    raise RefusedError(413, f"the body is larger than {BODY_BYTES_MAX} bytes")
+                if len(data) > limits.body_bytes:
+                    raise RefusedError(413, f"the body is larger than {limits.body_bytes} bytes")
+    except ClientDisconnect:
+        raise RefusedError(400, "the client went away within the body") from None
     except TimeoutError:
-        raise RefusedError(408, f"the body did not arrive within {BODY_TIMEOUT_S:.0f} s") from None
+        raise RefusedError(408, f"the body did not arrive within {limits.body_timeout_s:.0f} s") from None
     return bytes(data)
 
 

@@ -13,6 +13,7 @@ import socket
 import stat
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -23,13 +24,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from supervisor.api.access import peer_of
+from supervisor.api.limits import DEFAULTS, Limits
 
 BACKLOG = 256
-CONNECTIONS_MAX = 512
-HEADER_TIMEOUT_S = 10.0  # a client that connects and says nothing
-HEADER_BYTES_MAX = 64 * 1024
-KEEP_ALIVE_S = 5
-GOODBYE_S = 1.0  # for answers under way when we end; followers are cut then
 CONNECT_TIMEOUT_S = 1.0
 
 
@@ -38,26 +35,30 @@ class SocketInUseError(Exception):
 
 
 class Binding:
-    """A listening socket with the application it serves."""
+    """A listening socket with the application it serves. `path` is the file to remove at the end, "" for none."""
 
     def __init__(self, listener: socket.socket, app: ASGIApp) -> None:
         self.listener = listener
         self.app = app
+        self.path = str(listener.getsockname()) if listener.family == socket.AF_UNIX else ""
+        self.inode = Path(self.path).stat().st_ino if self.path else 0
 
 
 @asynccontextmanager
-async def serving(bindings: Sequence[Binding]) -> AsyncIterator[None]:
+async def serving(bindings: Sequence[Binding], limits: Limits = DEFAULTS) -> AsyncIterator[None]:
     """Serve while the context lasts; its end closes listeners, lets short answers finish, then cuts the rest."""
     state = ServerState()
-    listeners = [await _listen(binding, state) for binding in bindings]
+    listeners = [await _listen(binding, state, limits) for binding in bindings]
     try:
         yield
     finally:
         with anyio.CancelScope(shield=True):
-            await _end(listeners, state)
+            await _end(listeners, state, limits.goodbye_s)
+            for binding in bindings:
+                _remove_file(binding)
 
 
-async def _listen(binding: Binding, state: ServerState) -> asyncio.Server:
+async def _listen(binding: Binding, state: ServerState, limits: Limits) -> asyncio.Server:
     config = uvicorn.Config(
         binding.app,
         http=ControlProtocol,
@@ -69,26 +70,27 @@ async def _listen(binding: Binding, state: ServerState) -> asyncio.Server:
         proxy_headers=False,  # nobody speaks for somebody else here
         server_header=False,
         date_header=False,
-        limit_concurrency=CONNECTIONS_MAX,
-        timeout_keep_alive=KEEP_ALIVE_S,
-        h11_max_incomplete_event_size=HEADER_BYTES_MAX,
+        limit_concurrency=limits.connections,
+        timeout_keep_alive=limits.keep_alive_s,
+        h11_max_incomplete_event_size=limits.head_bytes,
     )
     config.load()
     loop = asyncio.get_running_loop()
-    return await loop.create_server(lambda: ControlProtocol(config, state, {}), sock=binding.listener, backlog=BACKLOG)
+    make = partial(ControlProtocol, limits, config, state, {})
+    return await loop.create_server(make, sock=binding.listener, backlog=BACKLOG)
 
 
-async def _end(listeners: Sequence[asyncio.Server], state: ServerState) -> None:
+async def _end(listeners: Sequence[asyncio.Server], state: ServerState, goodbye_s: float) -> None:
     for listener in listeners:
         listener.close()
     for connection in tuple(state.connections):
         connection.shutdown()
     if state.tasks:
-        await asyncio.wait(tuple(state.tasks), timeout=GOODBYE_S)
+        await asyncio.wait(tuple(state.tasks), timeout=goodbye_s)
     for task in tuple(state.tasks):
         task.cancel("the daemon ends")
     if state.tasks:
-        await asyncio.wait(tuple(state.tasks), timeout=GOODBYE_S)
+        await asyncio.wait(tuple(state.tasks), timeout=goodbye_s)
     for connection in tuple(state.connections):
         connection.transport.abort()
 
@@ -96,18 +98,38 @@ async def _end(listeners: Sequence[asyncio.Server], state: ServerState) -> None:
 class ControlProtocol(H11Protocol):
     """uvicorn's HTTP/1.1 plus the peer's identity in the request scope and an end to silent connections."""
 
-    _silence: asyncio.TimerHandle | None = None
+    def __init__(
+        self, limits: Limits, config: uvicorn.Config, state: ServerState, app_state: dict[str, object]
+    ) -> None:
+        super().__init__(config, state, app_state)
+        self._limits = limits
+        self._silence: asyncio.TimerHandle | None = None
+        self._stall: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         peer = peer_of(cast(socket.socket, transport.get_extra_info("socket")))
-        self.app_state = {**self.app_state, "peer": peer}  # uvicorn copies it into each request's scope["state"]
-        self._silence = self.loop.call_later(HEADER_TIMEOUT_S, self._drop_if_silent)
+        self.app_state = {
+            "peer": peer,
+            "abort": transport.abort,
+        }  # uvicorn copies it into each request's scope["state"]
+        self._silence = self.loop.call_later(self._limits.head_timeout_s, self._drop_if_silent)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._silence is not None:
-            self._silence.cancel()
+        for timer in (self._silence, self._stall):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client does not keep up. An orderly close would wait for it for ever: let it go when it takes nothing."""
+        super().pause_writing()
+        self._stall = self.loop.call_later(self._limits.send_timeout_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+        super().resume_writing()
 
     def _drop_if_silent(self) -> None:
         """No whole request head has arrived since the connection was made."""
@@ -170,11 +192,11 @@ def _answers(path: str) -> bool:
     return True
 
 
-def unlink_unix(path: str, listener_inode: int) -> None:
-    """Remove our socket file unless another daemon has replaced it meanwhile."""
-    place = Path(path)
+def _remove_file(binding: Binding) -> None:
+    """Remove our socket's file unless another daemon has replaced it meanwhile."""
+    place = Path(binding.path)
     try:
-        if place.lstat().st_ino == listener_inode:
+        if binding.path and place.lstat().st_ino == binding.inode:
             place.unlink()
     except FileNotFoundError:
         return

@@ -117,7 +117,7 @@ async def _outcome(control: Control, name: str, judge: Callable[[ServerSnapshot]
     while True:
         snapshot = control.snapshot(name)
         if snapshot is None:
-            raise RefusedError(404, f"no such server any more: {printable(name)}")
+            return "removed"  # the answer, which shows the server, becomes a 404
         outcome = judge(snapshot)
         if outcome:
             return outcome

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -14,22 +13,23 @@ import msgspec
 from supervisor.api.access import Access
 from supervisor.api.app import build_app, build_tcp_app
 from supervisor.api.control import Clock, DaemonInfo, EventRecord, Request
+from supervisor.api.limits import DEFAULTS, Limits
 from supervisor.api.serve import Binding, bind_tcp, bind_unix, serving
 from supervisor.snapshot import FacetView, ServerSnapshot
 
 
-def snapshot(name: str = "kimi", lifecycle: str = "stopped", **fields: object) -> ServerSnapshot:
+def snapshot(name: str = "kimi", state: str = "stopped", **fields: object) -> ServerSnapshot:
     """A server that has been like this since second 100 of the monotonic clock."""
     plain = ServerSnapshot(
         name=name,
         at=100.0,
-        goal="down" if lifecycle == "stopped" else "up",
-        lifecycle=FacetView(lifecycle, 100.0),
+        goal="down" if state == "stopped" else "up",
+        lifecycle=FacetView(state, 100.0),
         verdict=FacetView("unknown", 100.0),
         startup=FacetView("unknown", 100.0),
-        readiness=FacetView("success" if lifecycle == "running" else "unknown", 100.0),
+        readiness=FacetView("success" if state == "running" else "unknown", 100.0),
         liveness=FacetView("unknown", 100.0),
-        pid=4242 if lifecycle in ("running", "starting", "stopping") else None,
+        pid=4242 if state in ("running", "starting", "stopping") else None,
     )
     return msgspec.structs.replace(plain, **fields)
 
@@ -44,6 +44,9 @@ class FakeControl:
         self.records: list[EventRecord] = []
         self.shutdown_by: list[str] = []
         self.log_path = ""
+        self.broken: Exception | None = None
+        self._waiting = 0
+        self._waiting_changed = asyncio.Event()
         self._change = 0
         self._changed = asyncio.Condition()
 
@@ -86,11 +89,33 @@ class FakeControl:
         return self._change
 
     async def changed(self, after: int) -> int:
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._change > after)
-            return self._change
+        self._count_waiting(1)
+        try:
+            async with self._changed:
+                await self._changed.wait_for(lambda: self._change > after)
+                return self._change
+        finally:
+            self._count_waiting(-1)
+
+    def _count_waiting(self, step: int) -> None:
+        self._waiting += step
+        self._waiting_changed.set()
+
+    async def waiters(self, count: int) -> None:
+        """Returns when so many wait for a change."""
+        async with asyncio.timeout(20):
+            while self._waiting != count:
+                self._waiting_changed.clear()
+                await self._waiting_changed.wait()
+
+    async def remove(self, name: str) -> None:
+        """The server is gone from the configuration."""
+        del self.servers[name]
+        await self._announce()
 
     async def events(self, since: int | None, server: str | None, limit: int) -> Sequence[EventRecord]:
+        if self.broken is not None:
+            raise self.broken
         rows = [row for row in self.records if server is None or row.server == server]
         if since is None:
             return rows[-limit:]
@@ -115,10 +140,12 @@ OWNER = Access(admin_uids=frozenset({os.getuid()}), operator_gids=frozenset())
 
 
 @asynccontextmanager
-async def served(control: FakeControl, directory: Path, access: Access = OWNER) -> AsyncIterator[str]:
+async def served(
+    control: FakeControl, directory: Path, access: Access = OWNER, limits: Limits = DEFAULTS
+) -> AsyncIterator[str]:
     """The path of a socket on which the API of `control` answers."""
     path = str(directory / "s")
-    async with serving([Binding(bind_unix(path), build_app(control, access))]):
+    async with serving([Binding(bind_unix(path), build_app(control, access, limits))], limits):
         yield path
 
 
@@ -130,6 +157,13 @@ async def served_on_tcp(control: FakeControl) -> AsyncIterator[int]:
         yield listener.getsockname()[1]
 
 
-def cpu_s() -> float:
-    """CPU time of this process."""
-    return time.process_time()
+@asynccontextmanager
+async def dialled(path: str | Path) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A bare connection, closed at the end whatever the other side did to it."""
+    reader, writer = await asyncio.open_unix_connection(path)
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+        with suppress(ConnectionError):
+            await writer.wait_closed()

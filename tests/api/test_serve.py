@@ -1,0 +1,230 @@
+"""Sockets: stale and living ones, modes, silent and malformed clients, an end that is bounded."""
+
+# ruff: noqa: ASYNC240 - the files of a test are small and local
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import socket
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+from supervisor.api.limits import Limits
+from supervisor.api.serve import SocketInUseError, bind_tcp, bind_unix
+from tests.api.conftest import connected
+from tests.api.fake import FakeControl, dialled, served, snapshot
+
+
+def test_the_socket_has_the_mode_and_no_more(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        listener = bind_unix(str(tmp_path / "run" / "s"), 0o660)
+    finally:
+        os.umask(before)
+    with listener:
+        assert stat.S_IMODE((tmp_path / "run" / "s").stat().st_mode) == 0o660
+        assert stat.S_IMODE((tmp_path / "run").stat().st_mode) == 0o755
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file to another group")
+def test_the_socket_belongs_to_the_group(tmp_path: Path) -> None:
+    with bind_unix(str(tmp_path / "s"), 0o660, gid=12345):
+        assert (tmp_path / "s").stat().st_gid == 12345
+
+
+def test_a_stale_socket_of_a_dead_daemon_is_replaced(tmp_path: Path) -> None:
+    dead = socket.socket(socket.AF_UNIX)
+    dead.bind(str(tmp_path / "s"))
+    dead.listen()
+    dead.close()
+    with bind_unix(str(tmp_path / "s")), socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(tmp_path / "s"))
+
+
+async def test_a_living_daemon_is_not_replaced(tmp_path: Path) -> None:
+    async with served(FakeControl(snapshot()), tmp_path) as path, connected(path) as client:
+        with pytest.raises(SocketInUseError, match=f"cannot listen on {path}: a living daemon answers on it"):
+            await asyncio.to_thread(bind_unix, path)
+        assert (await client.get("/livez")).text == "ok\n"
+
+
+def test_a_daemon_too_busy_to_accept_is_alive(tmp_path: Path) -> None:
+    path = str(tmp_path / "s")
+    with socket.socket(socket.AF_UNIX) as busy, socket.socket(socket.AF_UNIX) as waiting:
+        busy.bind(path)
+        busy.listen(0)
+        waiting.connect(path)
+        with pytest.raises(SocketInUseError):
+            bind_unix(path)
+
+
+@pytest.mark.parametrize("kind", ["file", "directory", "link"])
+def test_what_is_no_socket_is_left_alone(tmp_path: Path, kind: str) -> None:
+    place = tmp_path / "s"
+    match kind:
+        case "file":
+            place.write_text("precious")
+        case "directory":
+            place.mkdir()
+        case _:
+            place.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="exists and is not a socket"):
+        bind_unix(str(place))
+    assert os.path.lexists(place)
+
+
+def test_a_path_that_is_too_long_is_an_os_error(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="too long"):
+        bind_unix(str(tmp_path / ("x" * 120)))
+
+
+def test_a_tcp_port_that_is_taken_is_an_os_error() -> None:
+    with bind_tcp("127.0.0.1", 0) as first, pytest.raises(OSError, match="in use"):
+        bind_tcp("127.0.0.1", first.getsockname()[1])
+
+
+async def test_the_file_is_removed_at_the_end(tmp_path: Path) -> None:
+    async with served(FakeControl(), tmp_path) as path:
+        assert Path(path).exists()
+    assert not Path(path).exists()
+
+
+async def test_the_file_of_a_successor_is_kept(tmp_path: Path) -> None:
+    async with served(FakeControl(), tmp_path) as path:
+        Path(path).unlink()
+        successor = bind_unix(path)
+    with successor:
+        assert Path(path).exists()
+
+
+async def test_the_end_cuts_followers(tmp_path: Path) -> None:
+    control = FakeControl(snapshot("draft"))
+    async with served(control, tmp_path, limits=Limits(goodbye_s=0.1)) as path, asyncio.timeout(5):
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(b"GET /v1/events?follow=true HTTP/1.1\r\nHost: d\r\n\r\n")
+        await reader.readuntil(b"follow\n\n")
+        await control.waiters(1)
+    await reader.read()
+    writer.close()
+    await control.waiters(0)
+
+
+async def test_the_end_lets_a_short_answer_finish(tmp_path: Path) -> None:
+    control = FakeControl(snapshot("draft"))
+    async with connected(str(tmp_path / "s")) as client:
+        async with served(control, tmp_path):
+            waiting = asyncio.create_task(client.get("/v1/servers/draft/wait"))
+            await control.waiters(1)
+            await control.put(snapshot("draft", "running"))
+        assert (await waiting).json()["outcome"] == "reached"
+
+
+async def test_an_idle_server_does_not_wake_up(tmp_path: Path) -> None:
+    """uvicorn's own server wakes ten times a second."""
+    async with served(FakeControl(snapshot()), tmp_path) as path, connected(path) as client:
+        await client.get("/livez")
+        loop = asyncio.get_running_loop()
+        pending = [handle for handle in loop._scheduled if not handle.cancelled()]  # type: ignore[attr-defined]
+        assert all(handle.when() - loop.time() > 1 for handle in pending)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x00\x01\x02\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nHost: a\r\nHost: b\r\nTransfer-Encoding: x\r\n\r\n",
+        b"POST /v1/servers/kimi/stop HTTP/1.1\r\nHost: d\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"\r\n" * 1000 + b"nonsense\r\n\r\n",
+        b"A" * 200_000,
+        b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 50_000,
+    ],
+)
+async def test_malformed_http_ends_its_own_connection_only(
+    client: httpx.AsyncClient, control: FakeControl, tmp_path: Path, garbage: bytes
+) -> None:
+    async with dialled(tmp_path / "s") as (reader, writer), asyncio.timeout(20):
+        with suppress(ConnectionError):
+            writer.write(garbage)
+            await writer.drain()
+            await reader.read()
+        assert (await client.get("/livez")).text == "ok\n"
+    assert control.requests == []
+
+
+async def test_a_client_that_says_nothing_is_let_go(tmp_path: Path) -> None:
+    limits = Limits(head_timeout_s=0.05)
+    async with served(FakeControl(snapshot()), tmp_path, limits=limits) as path, asyncio.timeout(5):
+        async with dialled(path) as (silent, _):
+            assert await read_or_end(silent) == b""
+        async with dialled(path) as (half, writer):
+            writer.write(b"GET /livez HT")
+            assert await read_or_end(half) == b""
+
+
+async def test_a_client_that_waits_for_an_answer_is_not_silent(tmp_path: Path) -> None:
+    limits = Limits(head_timeout_s=0.05)
+    async with served(FakeControl(snapshot()), tmp_path, limits=limits) as path, dialled(path) as (reader, writer):
+        writer.write(b"GET /v1/servers/kimi/wait?timeout_s=0.3 HTTP/1.1\r\nHost: d\r\n\r\n")
+        assert b"200 OK" in await reader.readuntil(b"\r\n")
+
+
+@pytest.mark.parametrize("path", ["/v1/servers/kimi/log?offset=0&follow=true", "/v1/servers/kimi/log?offset=0"])
+async def test_a_reader_who_takes_nothing_is_let_go(tmp_path: Path, control: FakeControl, path: str) -> None:
+    (tmp_path / "log").write_bytes(b"x" * 20_000_000)
+    await control.put(snapshot("kimi", "running", log_path=str(tmp_path / "log")))
+    async with served(control, tmp_path, limits=Limits(send_timeout_s=0.1)) as address:
+        with socket.socket(socket.AF_UNIX) as lazy:
+            lazy.connect(address)
+            lazy.sendall(f"GET {path} HTTP/1.1\r\nHost: d\r\n\r\n".encode())
+            assert await asyncio.to_thread(hung_up, lazy)
+
+
+def hung_up(client: socket.socket) -> bool:
+    """Whether the other side ends the connection, without reading anything of it."""
+    poll = select.poll()
+    poll.register(client, select.POLLRDHUP)
+    return bool(poll.poll(10_000))
+
+
+async def test_a_body_that_never_comes_is_given_up(tmp_path: Path) -> None:
+    limits = Limits(body_timeout_s=0.05)
+    async with (
+        served(FakeControl(snapshot()), tmp_path, limits=limits) as path,
+        dialled(path) as (reader, writer),
+        asyncio.timeout(5),
+    ):
+        writer.write(b"POST /v1/servers/kimi/start HTTP/1.1\r\nHost: d\r\nContent-Length: 50\r\n\r\n{")
+        assert b"408" in await reader.readuntil(b"\r\n")
+        assert b"did not arrive" in await read_to_end(reader)
+
+
+async def test_the_number_of_connections_is_bounded(tmp_path: Path) -> None:
+    async with (
+        served(FakeControl(snapshot()), tmp_path, limits=Limits(connections=3)) as path,
+        dialled(path),
+        dialled(path),
+        connected(path) as client,
+    ):
+        assert (await client.get("/livez")).status_code == 503
+
+
+async def read_to_end(reader: asyncio.StreamReader) -> bytes:
+    whole = b""
+    while data := await read_or_end(reader):
+        whole += data
+    return whole
+
+
+async def read_or_end(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.read(65536)
+    except ConnectionError:
+        return b""

@@ -1,0 +1,156 @@
+"""Each of our states is said in supervisord's words."""
+
+from __future__ import annotations
+
+import pytest
+
+from supervisor.api.control import Clock
+from supervisor.api.words import State, describe, is_healthy, state_of
+from supervisor.core import lifecycle
+from supervisor.snapshot import (
+    DiagnosisView,
+    ExitView,
+    FacetView,
+    ProgressView,
+    RankView,
+    ServerSnapshot,
+    StartupView,
+)
+from tests.api.fake import snapshot
+
+NOW = Clock(160.0, 1764420000.0)
+
+
+def described(state: str, **fields: object) -> str:
+    return describe(snapshot("kimi", state, **fields), NOW)
+
+
+def test_every_lifecycle_state_has_a_word() -> None:
+    for state in lifecycle.State:
+        assert state_of(snapshot("kimi", str(state))) is not State.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("server", "state"),
+    [
+        (snapshot("a", "stopped"), State.STOPPED),
+        (snapshot("a", "stopped", exit=ExitView(1, 100.0, 0)), State.STOPPED),
+        (snapshot("a", "stopped", goal="up", exit=ExitView(1, 100.0, 0)), State.EXITED),
+        (snapshot("a", "starting"), State.STARTING),
+        (snapshot("a", "running"), State.RUNNING),
+        (snapshot("a", "draining"), State.STOPPING),
+        (snapshot("a", "stopping"), State.STOPPING),
+        (snapshot("a", "reclaiming", goal="up"), State.STARTING),
+        (snapshot("a", "reclaiming", goal="down"), State.STOPPING),
+        (snapshot("a", "backoff"), State.BACKOFF),
+        (snapshot("a", "fatal"), State.FATAL),
+        (snapshot("a", "quarantined"), State.FATAL),
+        (snapshot("a", "something-new"), State.UNKNOWN),
+    ],
+)
+def test_states(server: ServerSnapshot, state: State) -> None:
+    assert state_of(server) is state
+
+
+def test_numbers_are_supervisords() -> None:
+    assert {state.name: state.value for state in State} == {
+        "STOPPED": 0,
+        "STARTING": 10,
+        "RUNNING": 20,
+        "BACKOFF": 30,
+        "STOPPING": 40,
+        "EXITED": 100,
+        "FATAL": 200,
+        "UNKNOWN": 1000,
+    }
+
+
+def test_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert described("stopped") == "Not started"
+    stop_time = described("stopped", exit=ExitView(1, 100.0, 0))
+    assert stop_time.startswith("Nov 2")
+    assert stop_time.endswith((" AM", " PM"))
+
+
+@pytest.mark.parametrize(
+    ("ready_since", "text"),
+    [
+        (156.0, "pid 4242, uptime 0:00:04"),
+        (160.0 - 7384, "pid 4242, uptime 2:03:04"),
+        (160.0 - 86400 - 7384, "pid 4242, uptime 1 day, 2:03:04"),
+        (160.0 - 3 * 86400, "pid 4242, uptime 3 days, 0:00:00"),
+        (161.0, "pid 4242, uptime 0:00:00"),
+    ],
+)
+def test_uptime_counts_from_readiness_as_supervisord_writes_it(ready_since: float, text: str) -> None:
+    assert described("running", ready_since=ready_since) == text
+
+
+@pytest.mark.parametrize(
+    ("verdict", "text"),
+    [
+        (FacetView("idle", 100.0), "pid 4242, uptime 0:01:00"),
+        (FacetView("busy", 100.0, "12 running"), "pid 4242, uptime 0:01:00, busy"),
+        (FacetView("degraded", 100.0, "small KV pool"), "pid 4242, uptime 0:01:00, degraded: small KV pool"),
+    ],
+)
+def test_running_shows_a_verdict_that_matters(verdict: FacetView, text: str) -> None:
+    assert described("running", verdict=verdict) == text
+
+
+def test_starting_shows_phase_progress_laggard_and_eta() -> None:
+    ranks = (
+        RankView("TP0", "weights", "weights", 130.0, ProgressView(15, 20, eta_s=20)),
+        RankView("TP3", "weights", "weights", 130.0, ProgressView(9, 20, eta_s=80)),
+        RankView("TP4", "memory-pool", "memory-pool", 150.0, ProgressView(0, 20, eta_s=800)),
+    )
+    start = StartupView("weights", "weights", 130.0, ranks, laggard="TP3")
+    assert described("starting", start=start, restarts=2) == (
+        "weights 45 % for 30 s, TP3 slowest, about 1 m 20 s left in it, 2 restarts"
+    )
+
+
+def test_a_stalled_start_says_so() -> None:
+    start = StartupView("verify-graph", "graph-capture", 100.0)
+    verdict = FacetView("stalled", 150.0, "no progress for 50 s")
+    assert described("starting", start=start, verdict=verdict) == (
+        "verify-graph for 1 m, stalled: no progress for 50 s"
+    )
+
+
+def test_backoff_shows_cause_and_time_left() -> None:
+    lifecycle_view = FacetView("backoff", 150.0, "CUDA out of memory")
+    assert described("backoff", lifecycle=lifecycle_view, backoff_until=172.0, restarts=1) == (
+        "CUDA out of memory, next start in 12 s, 1 restart"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"lifecycle": FacetView("fatal", 100.0, "no such file")}, "no such file"),
+        ({"diagnosis": DiagnosisView("oom")}, "oom"),
+        ({"exit": ExitView(1, 100.0, 1, "exited with 1")}, "exited with 1"),
+        ({}, "unknown error"),
+    ],
+)
+def test_fatal_shows_the_best_known_cause(fields: dict[str, object], text: str) -> None:
+    assert described("fatal", **fields) == text
+
+
+def test_quarantined_says_so() -> None:
+    assert described("quarantined", lifecycle=FacetView("quarantined", 100.0, "pid 7 cannot be killed")) == (
+        "quarantined: pid 7 cannot be killed"
+    )
+
+
+@pytest.mark.parametrize("state", ["stopping", "draining", "reclaiming"])
+def test_what_is_under_way_shows_for_how_long(state: str) -> None:
+    assert described(state, stop_stage="kill").startswith("kill for 1 m")
+    assert described(state, lifecycle=FacetView(state, 100.0, "stop asked")) == "stop asked for 1 m"
+
+
+def test_healthy_is_running_and_ready() -> None:
+    assert is_healthy(snapshot("a", "running"))
+    assert not is_healthy(snapshot("a", "running", readiness=FacetView("failure", 100.0)))
+    assert not is_healthy(snapshot("a", "draining", readiness=FacetView("success", 100.0)))
