@@ -38,11 +38,11 @@ class Household:
 
     def strays(self, tree: Tree) -> list[scan.Process]:
         """Traceless orphans that only this tree can have made. Blocks for a moment when there are any: for a thread."""
-        first = {_identity(orphan) for orphan in self._traceless() if self._makers(orphan) == [tree]}
+        first = {orphan.identity for orphan in self._traceless() if self._makers(orphan) == [tree]}
         if not first:
             return []
         time.sleep(SETTLED_S)
-        return [orphan for orphan in self._traceless() if _identity(orphan) in first]
+        return [orphan for orphan in self._traceless() if orphan.identity in first]
 
     def unattributed(self) -> list[scan.Process]:
         """Traceless orphans that several living trees may have made: they go when all of these but one have gone."""
@@ -75,9 +75,9 @@ class Household:
 
     async def reap_forever(self, period_s: float = REAP_PERIOD_S) -> None:
         """Reap dead orphans until cancelled. Our other children are left to who started them."""
-        before: set[tuple[int, int]] = set()
+        before: set[scan.Identity] = set()
         while True:
-            dead = {_identity(process) for process in self._orphans() if not process.alive}
+            dead = {process.identity for process in self._orphans() if not process.alive}
             # Seen dead twice: whoever started it himself has had his time to take its status.
             _reap(pid for pid, _ in dead & before)
             before = dead
@@ -88,7 +88,3 @@ def _reap(pids: Iterable[int]) -> None:
     for pid in pids:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
-
-
-def _identity(process: scan.Process) -> tuple[int, int]:
-    return process.pid, process.start_ticks

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from typing import TypeAlias
 
 import msgspec
 
+Identity: TypeAlias = tuple[int, int]
 MARKER_NAME = "SGLSUP_TREE"
 
 
@@ -32,6 +34,10 @@ class Process(msgspec.Struct, frozen=True):
     cpu_ticks: int = 0
 
     @property
+    def identity(self) -> Identity:
+        return self.pid, self.start_ticks
+
+    @property
     def alive(self) -> bool:
         """A zombie is not: it holds nothing but its exit status."""
         return self.state not in "ZX"
@@ -40,7 +46,6 @@ class Process(msgspec.Struct, frozen=True):
 class Traces(msgspec.Struct):
     """What a tree is recognised by; `remember` the result of every scan: traces outlive those who left them."""
 
-    leader: int
     start_ticks: int
     marker: bytes
     sessions: set[int]
@@ -50,10 +55,10 @@ class Traces(msgspec.Struct):
         return process.session in self.sessions or self.seen.get(process.pid) == process.start_ticks
 
     def remember(self, processes: Iterable[Process], own_session: int) -> None:
-        for process in processes:
-            self.seen[process.pid] = process.start_ticks
-            if process.session not in (0, own_session):
-                self.sessions.add(process.session)
+        """Keep what this scan found, and only that: a session nobody is in any more may be reused by a stranger."""
+        found = list(processes)
+        self.seen = {process.pid: process.start_ticks for process in found}
+        self.sessions = {process.session for process in found} - {0, own_session}
 
 
 def members(traces: Traces, *, read_environment: bool = True) -> list[Process]:

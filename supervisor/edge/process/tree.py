@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import time
@@ -45,10 +46,10 @@ class Tree:
         self._strays: Callable[[], list[scan.Process]] = list
         self._leave: Callable[[], None] = lambda: None
         self._traces = scan.Traces(
-            leader=spawned.pid,
             start_ticks=spawned.start_ticks,
             marker=f"{scan.MARKER_NAME}={marker}\0".encode(),
-            sessions={spawned.pid},
+            # Without a leader its session's number proves nothing: it may have been given to a stranger since.
+            sessions={spawned.pid} if pidfd is not None else set(),
             seen={spawned.pid: spawned.start_ticks},
         )
 
@@ -130,34 +131,54 @@ class Tree:
     async def kill(self, limit_s: float = 20.0) -> TreeEmptied | TreeStuck:
         """SIGKILL every process of the tree until none is left, or name those that survive after `limit_s`."""
         began = time.monotonic()
-        victims: set[tuple[int, int]] = set()
+        victims: set[scan.Identity] = set()
         if self.cgroup:
-            victims.update((process.pid, process.start_ticks) for process in _alive(self.cgroup.pids()))
+            victims.update(process.identity for process in _alive(self.cgroup.pids()))
             self.cgroup.kill()
             await self.cgroup.empty(limit_s)
-        # With a cgroup one empty sweep is enough (it looks for who left the cgroup); without, a fork can slip through
-        # one reading of /proc, but not through two.
-        left = await self._sweep(victims, began + limit_s, quiet_sweeps=1 if self.cgroup else 2)
+        left = await self._sweep(victims, began + limit_s)
         self._reap_leader()
+        self._reap_orphans()
         if left:
             return TreeStuck(self.attempt, tuple(_describe(process) for process in left[:REPORTED_STUCK]))
         if self.cgroup:
             self.cgroup.remove()
         return TreeEmptied(self.attempt, killed=len(victims), took_s=time.monotonic() - began)
 
-    async def _sweep(self, victims: set[tuple[int, int]], until: float, quiet_sweeps: int) -> list[scan.Process]:
-        quiet, pause_s = 0, 0.002
+    async def _sweep(self, victims: set[scan.Identity], until: float) -> list[scan.Process]:
+        """Kill whom the scan finds until it finds nobody; the living that remain when the time is over.
+
+        With a cgroup one empty look is enough: it is there for who left the cgroup. Without one, a chain of processes
+        that each fork and end can slip through a reading of /proc. Its links end as zombies of ours (subreaper), so
+        the tree is empty when two looks in a row find nobody alive and nobody newly dead.
+        """
+        quiet, pause_s, before = 0, 0.002, frozenset[scan.Identity]()
         while True:
-            left = await self.members()
-            quiet = 0 if left else quiet + 1
-            if quiet >= quiet_sweeps or (left and time.monotonic() > until):
+            left, dead = await self._look()
+            quiet = 0 if left or not dead <= before else quiet + 1
+            if quiet >= (1 if self.cgroup else 2) or (left and time.monotonic() > until):
                 return left
-            for process in left:
-                victims.add((process.pid, process.start_ticks))
-                _kill_process(process)
+            before = dead
+            _kill_all(left, victims)
             self._reap_leader()
             await anyio.sleep(pause_s)
             pause_s = min(pause_s * 1.5, 0.05)
+
+    async def _look(self) -> tuple[list[scan.Process], frozenset[scan.Identity]]:
+        """The living members, and who died lately and may have been one."""
+        try:
+            alive = await self.members()
+            orphans = [] if self.cgroup else scan.orphans()
+        except OSError as problem:  # no descriptor left to look with: not knowing is not being empty
+            return [_unseen(problem)], frozenset()
+        return alive, frozenset(process.identity for process in orphans if not process.alive)
+
+    def _reap_orphans(self) -> None:
+        """The tree's dead that were handed to us (subreaper). Not before the end: the sweeps count them."""
+        for process in scan.orphans(exempt=[self.pid]):
+            if not process.alive and self.knows(process):
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(process.pid, os.WNOHANG)
 
     def _reap_leader(self) -> None:
         if self._pidfd is not None and (status := exits.reap(self._pidfd)):
@@ -175,16 +196,37 @@ def _alive(pids: tuple[int, ...]) -> list[scan.Process]:
     return [process for process in map(scan.read_stat, pids) if process and process.alive]
 
 
+def _unseen(problem: OSError) -> scan.Process:
+    return scan.Process(0, 0, 0, 0, 0, "?", f"cannot look for processes: {problem.strerror}")
+
+
+def _kill_all(processes: list[scan.Process], victims: set[scan.Identity]) -> None:
+    """Groups first: the kernel signals a group at one stroke, so that no fork within it gets away."""
+    own_session = os.getsid(0)
+    for group in {process.group for process in processes if process.session != own_session} - {0}:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)
+    for process in processes:
+        if process.pid:
+            victims.add(process.identity)
+            _kill_process(process)
+
+
 def _kill_process(process: scan.Process) -> None:
     """SIGKILL this very process: its pid may be somebody else's by now, which the pidfd and a second look rule out.
 
     One that we may not signal (not root, and it changed its user) stays, and is reported as stuck.
     """
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        pidfd = os.pidfd_open(process.pid)
+        try:
+            pidfd = os.pidfd_open(process.pid)
+        except OSError as problem:
+            if problem.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            return  # the next sweep tries again
         try:
             now = scan.read_stat(process.pid)
-            if now and now.start_ticks == process.start_ticks:
+            if now and now.identity == process.identity:
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         finally:
             os.close(pidfd)
