@@ -147,6 +147,14 @@ CAUSES: Mapping[str, Cause] = {
 }  # fmt: skip
 
 
+# What the other ranks and an orphaned scheduler raise; recorded from real runs.
+PEER_RESET = _scheduler(
+    "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:538] Read error [127.0.0.1]:29096: Connection reset by peer",
+    (("managers/scheduler.py", "recv_requests"), ("utils/common.py", "broadcast_pyobj")),
+)
+LAUNCHER_GONE = _scheduler("BrokenPipeError: [Errno 32] Broken pipe", ())
+
+
 def scheduler_traceback(cause: Cause) -> str:
     """The text after the prefix of `Scheduler hit an exception:`, ending with the blank line of the real one."""
     return "Scheduler hit an exception: " + _traceback(cause, ("managers/scheduler.py", "run_scheduler_process")) + "\n"

@@ -11,6 +11,9 @@ from supervisor.simulator.options import Options
 from supervisor.simulator.scenario import Scenario
 
 MAIN = "main"
+PEER_LOST_S = 0.6  # measured: a rank killed at capture is noticed by its peers after 0.6 s
+# No collective is under way in these: ranks go through them alone and meet at their end.
+LOCAL_PHASES = ("launch", "weights", "draft-weights", "memory-pool", "draft-pool", "ready")
 
 
 class Emission(NamedTuple):

@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 from supervisor.simulator import texts
 from supervisor.simulator.dialect import DeathWatch
+from supervisor.simulator.failures import PEER_RESET, scheduler_traceback
+from supervisor.simulator.layout import Rank
 from supervisor.simulator.options import Options
-from supervisor.simulator.plan import MAIN, Emission, Fate, FateKind, Plan, RankPlan
+from supervisor.simulator.plan import LOCAL_PHASES, MAIN, PEER_LOST_S, Emission, Fate, FateKind, Plan, RankPlan
 from supervisor.simulator.scenario import Kind
 from supervisor.simulator.script import make_plan, rank_fate
 
@@ -85,6 +87,11 @@ def _aftermath(plan: Plan, rank: RankPlan, fate: Fate) -> list[Emission]:
         return _killed_tree(plan, fate.at_s + _FOLLOW_UP_S, texts.SIGQUIT_AT_LAUNCH)
     if fate.kind is FateKind.STALL or plan.options.dp > 1:
         return []
+    if peers := _peers_that_raise(plan, rank):
+        lost_s = fate.at_s + PEER_LOST_S
+        trace = scheduler_traceback(PEER_RESET)
+        raised = [Emission(lost_s, peer.name, "launch", trace, peer.prefix) for peer in peers]
+        return raised + _killed_tree(plan, lost_s + _FOLLOW_UP_S, texts.SIGQUIT_AT_LAUNCH)
     if plan.dialect.death_watch is DeathWatch.POLL_EVERY_5_S:
         seen_s = plan.spawn_s + math.ceil((fate.at_s - plan.spawn_s) / _POLL_S) * _POLL_S
         text = texts.died_during_initialization(rank.rank.number, -fate.signal_number)
@@ -95,6 +102,14 @@ def _aftermath(plan: Plan, rank: RankPlan, fate: Fate) -> list[Emission]:
     lines = (texts.dead_scheduler(0), f"Exit code: {-fate.signal_number}")
     records = [Emission(dead_s, MAIN, "launch", text) for text in lines]
     return [*records, Emission(dead_s, MAIN, "launch", texts.eof_traceback(), raw=True)]
+
+
+def _peers_that_raise(plan: Plan, struck: RankPlan) -> list[Rank]:
+    """Ranks in a collective with a dead one; up to 0.5.9 they are taken to wait for ever."""
+    phase = struck.steps[_stop_step(struck)].phase
+    if phase in LOCAL_PHASES or not plan.dialect.watches_serving:
+        return []
+    return [one.rank for one in plan.ranks if one.rank.group == struck.rank.group and one is not struck]
 
 
 def _killed_tree(plan: Plan, at_s: float, text: str) -> list[Emission]:

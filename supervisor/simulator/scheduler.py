@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from supervisor.simulator import texts
 from supervisor.simulator.clock import Clock, Log, is_quiet
 from supervisor.simulator.dialect import Dialect
-from supervisor.simulator.failures import CAUSES, Cause, scheduler_traceback
+from supervisor.simulator.failures import LAUNCHER_GONE, PEER_RESET, Cause, scheduler_traceback
 from supervisor.simulator.options import Options
-from supervisor.simulator.plan import Fate, FateKind, Plan, RankPlan, StepPlan
+from supervisor.simulator.plan import LOCAL_PHASES, PEER_LOST_S, Fate, FateKind, Plan, RankPlan, StepPlan
 from supervisor.simulator.processes import ArgumentArea, die_with_parent, set_title
 from supervisor.simulator.scenario import DEFAULT_ORPHAN_LIFE_S, Kind, Scenario
 from supervisor.simulator.script import flood_emission, rank_fate
@@ -23,11 +23,7 @@ from supervisor.simulator.wires import Wires
 
 _GIB = 1 << 30
 _DECODE_LOG_INTERVAL = 40
-_PEER_LOST_S = 0.6  # measured: a rank killed at capture is noticed by its peers after 0.6 s
 _FINEST_TICK_S = 0.002
-_LOCAL_WORK = ("launch", "weights", "draft-weights")  # no collective is under way in these
-_BROKEN_PIPE = "BrokenPipeError: [Errno 32] Broken pipe"
-_RESET = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:538] Read error [127.0.0.1]:29096: Connection reset by peer"  # noqa: E501
 
 
 class PeerLostError(Exception):
@@ -76,16 +72,16 @@ class Scheduler:
             self._wires.scheduler_end.send(b"R")
             self._serve()
         except PeerLostError:
-            self._raise(Cause(CAUSES["peer-rank-death"].where, _RESET, CAUSES["peer-rank-death"].frames))
+            self._raise(PEER_RESET)
         except BrokenPipeError:
-            self._raise(Cause(CAUSES["peer-rank-death"].where, _BROKEN_PIPE))
+            self._raise(LAUNCHER_GONE)
         return 0
 
     # --- start-up
 
     def _play(self, step: StepPlan) -> None:
         begin = self._clock.now()
-        self._in_collective = step.phase not in _LOCAL_WORK and self._dialect.watches_serving
+        self._in_collective = step.phase not in LOCAL_PHASES and self._dialect.watches_serving
         for emission in step.emissions:
             self._wait_until(begin + self._clock.real(emission.at_s - step.begin_s))
             self._log.emit(emission)
@@ -109,7 +105,7 @@ class Scheduler:
         for descriptor, event in self._poll.poll(None if timeout_s is None else timeout_s * 1000):
             if any(peer.life_read == descriptor for peer in self._peers):
                 self._poll.unregister(descriptor)
-                self._lost_at = self._lost_at or self._clock.now() + self._clock.real(_PEER_LOST_S)
+                self._lost_at = self._lost_at or self._clock.now() + self._clock.real(PEER_LOST_S)
             elif event:
                 ready.append(descriptor)
         return ready

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from supervisor.simulator import texts
 from supervisor.simulator.dialect import DIALECTS, Dialect, Who
@@ -12,13 +13,14 @@ from supervisor.simulator.failures import CAUSES, Where, scheduler_traceback, wa
 from supervisor.simulator.failures import launcher_traceback as launcher_text
 from supervisor.simulator.layout import Rank, local_ranks
 from supervisor.simulator.options import Options
-from supervisor.simulator.plan import MAIN, Emission, Fate, FateKind, Plan, RankPlan, StepPlan
+from supervisor.simulator.plan import LOCAL_PHASES, MAIN, Emission, Fate, FateKind, Plan, RankPlan, StepPlan
 from supervisor.simulator.scenario import Kind, Scenario, ScenarioError
 from supervisor.simulator.steps import Beat, Step, StepWriter
 
 LAUNCHER_PHASES = ("launch", "tokenizer", "warmup")
 _FLOOD_LINE = "Unexpected key in checkpoint: model.layers.60.mlp.experts.255.down_proj.input_scale; ignored" + "." * 60
 _MAX_SKEW_S = 1.5
+_MEETINGS = 8
 
 
 def make_plan(options: Options) -> Plan:
@@ -149,6 +151,31 @@ def _audible(options: Options, emissions: Iterable[Emission]) -> tuple[Emission,
 # --- the schedulers
 
 
+class _Slice(NamedTuple):
+    """The part of a step between two collectives; `first` marks the first step of its phase."""
+
+    step: Step
+    start: float
+    end: float
+    first: bool
+
+    @property
+    def share(self) -> float:
+        return self.end - self.start
+
+    def holds(self, fraction: float) -> bool:
+        return self.start <= fraction < self.end or fraction == self.end == 1.0
+
+
+def _slices(steps: tuple[Step, ...]) -> Iterator[_Slice]:
+    """In distributed init and capture the ranks meet again and again: one that hangs stops the others at once."""
+    for number, step in enumerate(steps):
+        first = step.phase not in {earlier.phase for earlier in steps[:number]}
+        cuts = 1 if step.phase in LOCAL_PHASES else _MEETINGS
+        for cut in range(cuts):
+            yield _Slice(step, cut / cuts, (cut + 1) / cuts, first)
+
+
 def _group_plans(
     options: Options, steps: tuple[Step, ...], ranks: tuple[Rank, ...], spawn_s: float, chosen: random.Random
 ) -> Iterator[RankPlan]:
@@ -156,26 +183,25 @@ def _group_plans(
         members = [rank for rank in ranks if rank.group == group]
         plans: dict[Rank, list[StepPlan]] = {rank: [] for rank in members}
         begin_s = spawn_s
-        for number, step in enumerate(steps):
-            first = step.phase not in {earlier.phase for earlier in steps[:number]}
+        for piece in _slices(steps):
             for rank in members:
-                plans[rank].append(_step_plan(options, step, rank, begin_s, first, chosen))
+                plans[rank].append(_step_plan(options, piece, rank, begin_s, chosen))
             begin_s = max(plans[rank][-1].end_s for rank in members)
         for rank in members:
             yield RankPlan(rank, tuple(plans[rank]))
 
 
-def _step_plan(
-    options: Options, step: Step, rank: Rank, begin_s: float, first: bool, chosen: random.Random
-) -> StepPlan:
-    seconds = step.seconds * _factor(options.scenarios, step.phase, rank)
+def _step_plan(options: Options, piece: _Slice, rank: Rank, begin_s: float, chosen: random.Random) -> StepPlan:
+    step = piece.step
+    seconds = step.seconds * piece.share * _factor(options.scenarios, step.phase, rank)
     skew_s = chosen.uniform(0.0, min(_MAX_SKEW_S, seconds * 0.06))
     start_s, length_s = begin_s + skew_s, seconds - skew_s
-    beats = [beat for beat in step.beats if beat.who is Who.ALL or rank.leads_group]
-    emissions = [_emission(beat, step.phase, rank, start_s + beat.at * length_s) for beat in beats]
-    if first:
+    beats = [beat for beat in step.beats if piece.holds(beat.at) and (beat.who is Who.ALL or rank.leads_group)]
+    moments = [start_s + (beat.at - piece.start) / piece.share * length_s for beat in beats]
+    emissions = [_emission(beat, step.phase, rank, at_s) for beat, at_s in zip(beats, moments, strict=True)]
+    if piece.first and piece.start == 0.0:
         emissions = _flood(options, step.phase, rank, start_s) + emissions
-    fate = _rank_fate(options, step, rank, begin_s, seconds) if first else None
+    fate = _rank_fate(options, piece, rank, begin_s, seconds) if piece.first else None
     if fate:
         emissions = [emission for emission in emissions if emission.at_s < fate.at_s]
     return StepPlan(step.phase, begin_s, begin_s + seconds, step.held_gb, _audible(options, emissions), fate)
@@ -200,10 +226,13 @@ def flood_emission(scenario: Scenario, rank: Rank, at_s: float) -> Emission:
     return Emission(at_s, rank.name, scenario.phase, _FLOOD_LINE, rank.prefix, repeat=max(1, repeat))
 
 
-def _rank_fate(options: Options, step: Step, rank: Rank, begin_s: float, seconds: float) -> Fate | None:
+def _rank_fate(options: Options, piece: _Slice, rank: Rank, begin_s: float, seconds: float) -> Fate | None:
     for scenario in options.scenarios:
-        if scenario.phase == step.phase and _strikes(scenario, rank):
-            return rank_fate(options, scenario, rank, begin_s + _delay(scenario, seconds))
+        if scenario.phase == piece.step.phase and _strikes(scenario, rank):
+            fraction = _fraction(scenario, seconds / piece.share)
+            if piece.holds(fraction):
+                at_s = begin_s + (fraction - piece.start) / piece.share * seconds
+                return rank_fate(options, scenario, rank, at_s)
     return None
 
 
@@ -222,10 +251,10 @@ def _strikes(scenario: Scenario, rank: Rank) -> bool:
             return False
 
 
-def _delay(scenario: Scenario, seconds: float) -> float:
+def _fraction(scenario: Scenario, seconds: float) -> float:
     if scenario.after_s is not None:
-        return min(scenario.after_s, seconds)
-    return seconds * (0.5 if scenario.after_fraction is None else scenario.after_fraction)
+        return min(1.0, scenario.after_s / seconds)
+    return 0.5 if scenario.after_fraction is None else scenario.after_fraction
 
 
 def rank_fate(options: Options, scenario: Scenario, rank: Rank, at_s: float) -> Fate:

@@ -82,18 +82,25 @@ def test_a_stopped_rank_stops_its_peers_and_goes_on_when_continued(start):
     engine.until(READY)
 
 
-def test_a_busy_stall_burns_cpu_and_a_silent_one_does_not(start):
-    used = {}
-    for flag in ("0", "1"):
-        engine = start("--tp", "1", "--scenario", f"stall:phase=weights,after=10%,busy={flag}")
-        engine.until(b"Load weight begin")
-        scheduler = engine.child("sglang::scheduler")
-        before = cpu_ticks(scheduler)
-        engine.read(1.0)
-        engine.read(1.0)
-        used[flag] = cpu_ticks(scheduler) - before
-    assert used["0"] <= 5
-    assert used["1"] > 10
+def test_a_silent_stall_burns_no_cpu(start):
+    engine = start("--tp", "2", "--scenario", "stall:phase=weights,after=10%")
+    engine.until(b"Load weight begin")
+    engine.falls_silent()
+    schedulers = [process.pid for process in engine.tree() if "scheduler" in process.command]
+    before = sum(map(cpu_ticks, schedulers))
+    engine.read(1.0)
+    assert sum(map(cpu_ticks, schedulers)) == before
+
+
+def test_a_busy_stall_burns_cpu(start):
+    engine = start("--tp", "1", "--scenario", "stall:phase=weights,after=10%,busy=1")
+    engine.until(b"Load weight begin")
+    scheduler = engine.child("sglang::scheduler")
+    end = time.monotonic() + 30
+    while cpu_ticks(scheduler) < 40:  # a quarter of a second and more: a start costs a scheduler far less
+        assert time.monotonic() < end
+        engine.read(0.1)
+    assert engine.silent_for(0.2)
 
 
 def cpu_ticks(pid: int) -> int:
@@ -211,7 +218,7 @@ def test_orphans_survive_the_sweep_of_the_tree(start):
 def test_a_flood_fills_the_log(start):
     engine = start("--tp", "1", "--scenario", "flood:mb=5,phase=weights")
     engine.until(READY, patience_s=30.0)
-    assert len(engine.log) > 5e6
+    assert len(engine.log) > 5_000_000
 
 
 def test_ranks_tell_how_much_gpu_memory_they_hold(start, tmp_path):
@@ -226,10 +233,14 @@ def test_ranks_tell_how_much_gpu_memory_they_hold(start, tmp_path):
 
 
 def test_help_costs_less_than_a_tenth_of_a_second_of_cpu():
+    assert min(cpu_of_help() for _ in range(5)) < 0.1
+
+
+def cpu_of_help() -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-m", "supervisor.simulator", "--help"], check=True, capture_output=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.1
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def test_nothing_but_the_standard_library_is_imported():
