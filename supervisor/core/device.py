@@ -9,10 +9,10 @@ import msgspec
 
 from supervisor.core.attribution import MIB, Account, account, idle_bytes
 from supervisor.core.quarantine import STANDING, Complaint, complaints, ecc_errors
-from supervisor.core.reclaim import DEFAULT_TOLERANCE
+from supervisor.core.reclaim import DEFAULT_TOLERANCE, MOMENT_S
 from supervisor.devices import DeviceRecord, Gpu, ProcessOwner, QuarantineRecord
 
-MOMENT_S = 0.1
+ACCOUNTS = 32  # kept at most: of looks every few milliseconds, which only a test wants
 REASON_LIMIT = 500  # characters of a quarantine that keeps finding new reasons
 
 
@@ -37,7 +37,7 @@ class Device:
         self.index = index
         self.uuid = uuid
         self.gpu: Gpu | None = None
-        self.accounts: tuple[Account, ...] = ()  # newest first, two at most
+        self.accounts: tuple[Account, ...] = ()  # newest first: those of the last moment, and one before
         self.baseline: int | None = None
         self.unattributed_since: float | None = None
         self.quarantine: QuarantineRecord | None = None
@@ -107,9 +107,7 @@ class Device:
 
     def _account(self, gpu: Gpu, at: float, owners: Mapping[int, ProcessOwner], trusted: bool, lessee: str) -> None:
         newest = account(gpu, at, self.baseline or 0, owners, trusted, lessee)
-        # Two looks at the same moment (a request, an Xid) are one: a free look must last a moment to count twice.
-        hasty = bool(self.accounts) and not self.held and at - self.accounts[0].at < MOMENT_S
-        self.accounts = (newest, *self.accounts[1:]) if hasty else (newest, *self.accounts[:1])
+        self.accounts = (newest, *_moment_before(at, self.accounts))
         named = any(holder.pid and holder.pid not in newest.ended for holder in newest.holders)
         if newest.excess <= self._rules.tolerance or named:
             self.unattributed_since = None
@@ -122,3 +120,9 @@ class Device:
         self.acknowledged &= {complaint.kind for complaint in found}
         records = [self.put_out(complaint, at) for complaint in found if complaint.kind not in self.acknowledged]
         return next((record for record in reversed(records) if record is not None), None)
+
+
+def _moment_before(at: float, accounts: tuple[Account, ...]) -> tuple[Account, ...]:
+    """Two looks at once (somebody asked, an Xid came) prove nothing: enough is kept to span a moment."""
+    recent = tuple(account for account in accounts if account.at > at - MOMENT_S)
+    return accounts[: len(recent) + 1][: ACCOUNTS - 1]

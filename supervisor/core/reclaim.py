@@ -11,6 +11,7 @@ from supervisor.events import DevicesChecked, Holder
 from supervisor.units import format_bytes, format_duration
 
 DEFAULT_TOLERANCE = 64 * MIB
+MOMENT_S = 0.1  # memory must be back in two looks, and they must be this far apart
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -55,7 +56,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Look(msgspec.Struct, frozen=True):
-    """What is known of one device: its last two accounts, newest first."""
+    """What is known of one device: its accounts, newest first, at least those of the last moment and one before."""
 
     device: int
     accounts: tuple[Account, ...]
@@ -78,9 +79,14 @@ def judge(claim: Claim, look: Look, now: float) -> Finding:
         return _left_over(look, own, holders)
     if newest.excess > claim.tolerance:
         return _held(claim, look, newest, holders, now)
-    if len(look.accounts) < 2 or look.accounts[1].excess > claim.tolerance:
+    if not _settled(look.accounts, claim.tolerance):
         return _not_yet(look, "its memory is back, one more look makes sure")
     return Finding(True, "", (look.device,), holders)
+
+
+def _settled(accounts: tuple[Account, ...], tolerance: int) -> bool:
+    span_s = accounts[0].at - accounts[-1].at
+    return span_s >= MOMENT_S and all(account.used is not None and account.excess <= tolerance for account in accounts)
 
 
 def combine(findings: tuple[Finding, ...]) -> Finding:

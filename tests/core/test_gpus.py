@@ -117,6 +117,18 @@ def test_two_looks_at_the_same_moment_are_one() -> None:
     assert machine.check().clean is True
 
 
+def test_looks_many_times_a_second_add_up_to_a_moment() -> None:
+    machine = Machine()
+    machine.look(gpu(0, 50 * GIB))
+    machine.look(gpu(0))
+    found = []
+    for _ in range(8):
+        machine.now -= 0.98
+        machine.look()
+        found.append(machine.check().clean)
+    assert found == [False] * 4 + [True] * 4
+
+
 def test_a_few_megabytes_that_nobody_lists_are_within_the_tolerance() -> None:
     machine = Machine()
     machine.look(gpu(0, 3 * MIB), times=2)  # a process that only enumerated devices
@@ -350,6 +362,15 @@ def test_memory_that_cannot_be_read_is_unknown() -> None:
     machine = Machine()
     machine.look(gpu(0, memory=None), times=2)
     assert machine.check().clean is None
+
+
+def test_a_look_that_saw_nothing_is_no_look_at_free_memory() -> None:
+    machine = Machine()
+    machine.look(gpu(0, memory=None))
+    machine.look(gpu(0))
+    assert machine.check().clean is False
+    machine.look()
+    assert machine.check().clean is True
 
 
 def test_a_dirty_device_outweighs_an_unreadable_one() -> None:
