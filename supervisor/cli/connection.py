@@ -36,6 +36,13 @@ class Head(NamedTuple):
     headers: dict[str, str]
 
 
+class Fields(dict[str, Any]):
+    """An object of an answer; a field that is not in it is the daemon's fault, told in one line."""
+
+    def __missing__(self, key: str) -> Any:
+        raise RefusedError(502, f"cannot understand the daemon: its answer has no {key}; is it of another version?")
+
+
 class Client:
     """Requests to one daemon, one connection each."""
 
@@ -119,10 +126,14 @@ class Answer:
 
     def json(self) -> Any:
         """The body as JSON."""
+        body = self._whole_body()
         try:
-            return json.loads(self._whole_body())
-        except ValueError:
-            raise RefusedError(502, f"cannot understand the daemon at {self._path}: its answer is no JSON") from None
+            value = json.loads(body, object_hook=Fields)
+        except (ValueError, RecursionError):
+            value = None
+        if not isinstance(value, Fields):
+            raise RefusedError(502, f"cannot understand the daemon at {self._path}: its answer is no JSON object")
+        return value
 
     def pieces(self) -> Iterator[bytes]:
         """The body as it arrives."""
@@ -133,6 +144,8 @@ class Answer:
                 yield from self._counted(int(self.head.headers.get("content-length", "0")))
         except OSError as error:
             raise UnreachableError(f"lost the daemon at {self._path}: {reason(error)}") from None
+        except ValueError:
+            raise UnreachableError(f"cannot talk to the daemon at {self._path}: it broke off within HTTP") from None
 
     def _whole_body(self) -> bytes:
         return b"".join(self.pieces())

@@ -21,18 +21,23 @@ exit codes: 0 ok, 1 error, 2 usage, 3 not running, 4 unknown name or no daemon, 
 """
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. argparse itself exits with 2 on wrong usage."""
+def main() -> int:
+    """The process: what concerns it as a whole, then one command."""
     # As a filter should: `sglctl tail NAME | head` ends silently. The socket is written with MSG_NOSIGNAL.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    options = parser().parse_args(_with_byte_counts(list(sys.argv[1:] if arguments is None else arguments)))
     try:
-        return _run(options)
+        return run(sys.argv[1:])
     except KeyboardInterrupt:
         return codes.INTERRUPTED
     finally:
         sys.stdout.flush()
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command. argparse itself exits with 2 on wrong usage."""
+    options = parser().parse_args(_with_byte_counts(list(arguments)))
+    return _run(options)
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -179,7 +179,7 @@ def _event_line(event: Any) -> str:
     before, after = clean(event["before"]), clean(event["after"])
     change = f"{before} -> {after}" if before else after
     reason = f": {clean(event['reason'])}" if event["reason"] else ""
-    return f"{event['id']:>6}  {at}  {clean(event['server'])}  {clean(event['facet'])}  {change}{reason}"
+    return f"{at}  {clean(event['server'])}  {clean(event['facet'])}  {change}{reason}"
 
 
 def segment(name: str) -> str:

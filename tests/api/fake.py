@@ -45,6 +45,7 @@ class FakeControl:
         self.shutdown_by: list[str] = []
         self.log_path = ""
         self.broken: Exception | None = None
+        self.slow_stop = False
         self._waiting = 0
         self._waiting_changed = asyncio.Event()
         self._change = 0
@@ -65,7 +66,7 @@ class FakeControl:
             case "StartRequested" | "RestartRequested":
                 await self.put(snapshot(name, "starting"))
             case "StopRequested":
-                await self.put(snapshot(name, "stopped"))
+                await self.put(snapshot(name, "stopping" if self.slow_stop else "stopped"))
             case _:
                 pass
 

@@ -1,0 +1,146 @@
+"""start, stop, restart, signal, wait and shutdown: supervisorctl's lines, exact exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from supervisor.events import RestartRequested, SignalRequested, StartRequested, StopRequested
+from tests.api.fake import FakeControl, snapshot
+from tests.cli.conftest import Sglctl
+
+
+async def test_start_returns_at_once(sglctl: Sglctl, control: FakeControl) -> None:
+    assert await sglctl("start", "draft") == (0, "draft: started\n", "")
+    assert control.servers["draft"].lifecycle.value == "starting"
+
+
+async def test_start_of_a_started_server(sglctl: Sglctl) -> None:
+    assert await sglctl("start", "kimi") == (0, "kimi: ERROR (already started)\n", "")
+
+
+async def test_start_with_force(sglctl: Sglctl, control: FakeControl) -> None:
+    await sglctl("start", "--force", "draft")
+    ((_, event),) = control.requests
+    assert isinstance(event, StartRequested)
+    assert event.force
+
+
+async def test_start_and_wait_returns_when_healthy(sglctl: Sglctl, control: FakeControl) -> None:
+    starting = asyncio.create_task(sglctl("start", "--wait", "draft"))
+    await control.waiters(1)
+    assert not starting.done()
+    await control.put(snapshot("draft", "running"))
+    assert await starting == (0, "draft: started\n", "")
+
+
+async def test_start_and_wait_says_who_gave_up(sglctl: Sglctl, control: FakeControl) -> None:
+    starting = asyncio.create_task(sglctl("start", "--wait", "draft"))
+    await control.waiters(1)
+    await control.put(snapshot("draft", "fatal"))
+    assert await starting == (1, "draft: ERROR (gave up: FATAL unknown error)\n", "")
+
+
+async def test_start_and_wait_may_take_too_long(sglctl: Sglctl) -> None:
+    outcome = await sglctl("start", "--wait", "--timeout", "10ms", "draft")
+    assert outcome.code == 5
+    assert outcome.out.startswith("draft: ERROR (not healthy in time: STARTING ")
+
+
+async def test_stop_returns_when_it_is_gone(sglctl: Sglctl, control: FakeControl) -> None:
+    control.slow_stop = True
+    stopping = asyncio.create_task(sglctl("stop", "kimi"))
+    await control.waiters(1)
+    assert not stopping.done()
+    await control.put(snapshot("kimi", "stopped"))
+    assert await stopping == (0, "kimi: stopped\n", "")
+
+
+async def test_stop_without_waiting(sglctl: Sglctl, control: FakeControl) -> None:
+    control.slow_stop = True
+    assert await sglctl("stop", "--no-wait", "kimi") == (0, "kimi: stopping\n", "")
+
+
+async def test_stop_of_a_stopped_server(sglctl: Sglctl) -> None:
+    assert await sglctl("stop", "draft") == (0, "draft: ERROR (not running)\n", "")
+
+
+async def test_restart(sglctl: Sglctl, control: FakeControl) -> None:
+    assert await sglctl("restart", "--reason", "new weights", "kimi") == (0, "kimi: restarted\n", "")
+    ((_, event),) = control.requests
+    assert isinstance(event, RestartRequested)
+    assert event.reason == "new weights"
+
+
+async def test_restart_and_wait(sglctl: Sglctl, control: FakeControl) -> None:
+    restarting = asyncio.create_task(sglctl("restart", "--wait", "kimi"))
+    await control.waiters(1)
+    await control.put(snapshot("kimi", "running"))
+    assert await restarting == (0, "kimi: restarted\n", "")
+
+
+@pytest.mark.parametrize("name", ["HUP", "SIGHUP", "hup", "1"])
+async def test_signal(sglctl: Sglctl, control: FakeControl, name: str) -> None:
+    assert await sglctl("signal", name, "kimi") == (0, "kimi: signalled\n", "")
+    ((_, event),) = control.requests
+    assert isinstance(event, SignalRequested)
+    assert event.signal == 1
+
+
+async def test_signal_refusals(sglctl: Sglctl) -> None:
+    assert await sglctl("signal", "NOPE", "kimi") == (1, "", "kimi: ERROR (bad signal: NOPE)\n")
+    assert await sglctl("signal", "HUP", "draft") == (3, "draft: ERROR (not running)\n", "")
+
+
+@pytest.mark.parametrize("verb", [["start"], ["stop"], ["restart"], ["signal", "HUP"]])
+async def test_an_unknown_name_does_not_keep_the_others_from_being_served(
+    sglctl: Sglctl, control: FakeControl, verb: list[str]
+) -> None:
+    outcome = await sglctl(*verb, "none", "kimi")
+    assert outcome.code == 4
+    assert outcome.out.splitlines()[0] == "none: ERROR (no such process)"
+    assert [name for name, _ in control.requests] == ["kimi"]
+
+
+async def test_all_is_everybody_once(sglctl: Sglctl, control: FakeControl) -> None:
+    await sglctl("stop", "all", "kimi")
+    assert [(name, type(event)) for name, event in control.requests] == [
+        ("kimi", StopRequested),
+        ("draft", StopRequested),
+    ]
+
+
+async def test_wait_for_a_healthy_server(sglctl: Sglctl) -> None:
+    assert await sglctl("wait", "kimi") == (0, "kimi: healthy\n", "")
+
+
+async def test_wait_returns_when_it_gave_up(sglctl: Sglctl, control: FakeControl) -> None:
+    await control.put(snapshot("kimi", "quarantined"))
+    outcome = await sglctl("wait", "kimi")
+    assert (outcome.code, outcome.out) == (1, "kimi: ERROR (gave up: FATAL quarantined: unknown error)\n")
+
+
+async def test_wait_has_a_time_limit_for_all_names_together(sglctl: Sglctl) -> None:
+    outcome = await sglctl("wait", "--timeout", "20ms", "kimi", "draft")
+    assert outcome.code == 5
+    assert outcome.out == "kimi: healthy\ndraft: ERROR (not healthy in time: STOPPED Not started)\n"
+
+
+async def test_wait_for_the_end(sglctl: Sglctl) -> None:
+    assert await sglctl("wait", "--for", "stopped", "draft") == (0, "draft: stopped\n", "")
+
+
+async def test_wait_for_an_unknown_name(sglctl: Sglctl) -> None:
+    assert (await sglctl("wait", "none")).code == 4
+
+
+async def test_wait_as_json(sglctl: Sglctl) -> None:
+    outcome = await sglctl("wait", "--json", "kimi")
+    assert json.loads(outcome.out)["outcome"] == "reached"
+
+
+async def test_shutdown(sglctl: Sglctl, control: FakeControl) -> None:
+    assert await sglctl("shutdown") == (0, "Shut down\n", "")
+    assert len(control.shutdown_by) == 1
