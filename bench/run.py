@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.harness import BENCHES, Measurement
 
-MODULES = ("bench.client", "bench.ingestion", "bench.idle")
+MODULES = ("bench.client", "bench.ingestion", "bench.idle", "bench.nvml_hang")
 
 
 def main() -> None:
