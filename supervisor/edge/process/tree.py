@@ -39,6 +39,7 @@ class Tree:
         self.server = server
         self.marker = marker
         self.cgroup = cgroup
+        self.known_pids: set[int] = {spawned.pid}  # everyone ever seen in it, for what they leave behind
         self._pidfd = pidfd  # None: the leader had ended before we adopted its tree
         self._status: exits.Status | None = None if pidfd is not None else exits.Status(None)
         self._watched = False
@@ -115,6 +116,7 @@ class Tree:
             # A process stuck in the kernel holds up the read of its environ: do without environments this time.
             found = scan.members(self._traces, read_environment=False)
         self._traces.remember(found, os.getsid(0))
+        self.known_pids.update(process.pid for process in found)
         return found
 
     def _look_everywhere(self) -> list[scan.Process]:
@@ -137,6 +139,7 @@ class Tree:
             self.cgroup.kill()
             await self.cgroup.empty(limit_s)
         left = await self._sweep(victims, began + limit_s)
+        self.known_pids.update(pid for pid, _ in victims)
         self._reap_leader()
         self._reap_orphans()
         if left:
