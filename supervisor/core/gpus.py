@@ -88,6 +88,7 @@ class DeviceBook:
         self._owners: dict[int, ProcessOwner] = {}
         self._sample: GpuSample | None = None
         self._pid_seen = False
+        self._unseen = True  # no report yet, not even a blind one
         self._sight, self._since, self._reason = "blind", now, "not looked yet"
 
     # --- what is observed ---
@@ -182,6 +183,7 @@ class DeviceBook:
     # --- inside ---
 
     def _see(self, sight: str, reason: str, now: float) -> None:
+        self._unseen = False
         if sight != self._sight:
             self._since = now
         self._sight, self._reason = sight, reason
@@ -224,6 +226,8 @@ class DeviceBook:
         if device is not None and device.quarantine is not None:
             reason = f"GPU {index} is quarantined: {device.quarantine.reason}"
             return Finding(False, reason, (index,), quarantined=(index,))
+        if self._unseen and now - self._since < self._rules.first_look_s:
+            return Finding(False, "waiting for the first look at the GPUs", (index,))
         if self._blindness():
             return Finding(None, self._blindness(), (index,))
         if device is None or device.gpu is None:

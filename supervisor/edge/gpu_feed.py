@@ -196,8 +196,9 @@ class GpuFeed:
         self._move_deadline()
 
     def relax(self) -> None:
-        """Nobody waits: look seldom."""
-        self._set_period(self._timings.idle_s)
+        """Nobody waits: look seldom. To say so again changes nothing, so that every report may be answered with it."""
+        if self._period_s != self._timings.idle_s:
+            self._set_period(self._timings.idle_s)
 
     async def aclose(self) -> None:
         """Ends the child."""

@@ -353,9 +353,18 @@ def test_a_feed_that_sees_nothing_holds_up_no_start(report: GpuBlind | GpuAbsent
     assert machine.book.view().sight == machine.book.sight != "seeing"
 
 
-def test_a_book_that_was_never_told_anything_knows_nothing() -> None:
-    assert Machine().check().clean is None
+def test_the_first_look_is_waited_for_but_not_for_ever() -> None:
+    machine = Machine()
+    assert (machine.check().clean, machine.check().reason) == (False, "waiting for the first look at the GPUs")
+    machine.now = 91.0  # nobody feeds this book
+    assert machine.check().clean is None
     assert DeviceBook(now=5.0).view().since == 5.0
+
+
+def test_a_first_look_that_sees_nothing_ends_the_wait() -> None:
+    machine = Machine()
+    machine.book.observe(GpuAbsent(0.2, "no NVML"), (), 0.2)
+    assert machine.check().clean is None
 
 
 def test_memory_that_cannot_be_read_is_unknown() -> None:

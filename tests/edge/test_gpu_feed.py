@@ -85,6 +85,16 @@ async def test_hurry_and_relax_look_at_once(steady: GpuFeed) -> None:
     assert first.at < second.at < third.at
 
 
+async def test_relaxing_again_and_again_asks_for_nothing(steady: GpuFeed) -> None:
+    await sample(steady)
+    steady.relax()
+    await sample(steady)
+    steady.relax()
+    with anyio.move_on_after(0.3) as silence:
+        await anext(steady)
+    assert silence.cancelled_caught
+
+
 async def test_samples_come_by_themselves_once_a_period(launch: Callable[[float], Child]) -> None:
     async with GpuFeed(msgspec.structs.replace(STEADY, active_s=0.01), launch) as feed:
         times = [(await sample(feed)).at for _ in range(5)]
