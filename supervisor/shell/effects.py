@@ -27,6 +27,7 @@ from supervisor.events import (
     TreeEmptied,
 )
 from supervisor.profile import CommandFacts, Profile
+from supervisor.shell import clock
 from supervisor.shell.environment import EnvironmentProblem, build
 from supervisor.shell.host import Host
 from supervisor.shell.logfeed import LogFeed
@@ -34,6 +35,7 @@ from supervisor.snapshot import ServerSnapshot
 
 _EXIT_NEWS_S = 2.0
 _KILL_LIMIT_S = 20.0
+_LOOK_EVERY_S = 5.0
 
 
 class Effects:
@@ -61,6 +63,7 @@ class Effects:
         self._tree: Tree | None = None
         self._feed: LogFeed | None = None
         self._exit_posted = anyio.Event()
+        self._looked_at = 0.0
 
     @property
     def tree(self) -> Tree | None:
@@ -176,9 +179,7 @@ class Effects:
         if not port:
             await self._post(Probed(action.attempt, ProbeOutcome.UNKNOWN, detail="no port is known to probe"))
             return
-        whose = Listener.UNKNOWN
-        if action.identify and tree is not None:
-            whose = await listener.whose(port, [process.pid for process in await tree.members()])
+        whose = await self._whose(tree, port) if action.identify and tree is not None else Listener.UNKNOWN
         if whose is Listener.NONE:  # the look costs a millisecond less than a refused connection, and says the same
             await self._post(Probed(action.attempt, ProbeOutcome.REFUSED, listener=whose))
             return
@@ -186,6 +187,16 @@ class Effects:
         path = self._config.readiness.path or rules.path
         probed = await self._host.prober.probe(action, self._facts.host, port, path, rules.identity_path, whose)
         await self._post(probed)
+
+    async def _whose(self, tree: Tree, port: int) -> Listener:
+        """The leader is asked first: to find the rest of the tree reads all of /proc, four times a second at start."""
+        whose = await listener.whose(port, [tree.pid])
+        unseen = tree.cgroup is None and clock.monotonic() - self._looked_at > _LOOK_EVERY_S
+        if whose is Listener.FOREIGN or unseen:  # without a cgroup a tree remembers only whom it has seen
+            self._looked_at = clock.monotonic()
+            members = [process.pid for process in await tree.members()]
+            whose = await listener.whose(port, members) if whose is Listener.FOREIGN else whose
+        return whose
 
     async def _check(self, action: CheckDevices) -> None:
         checked = self._host.check_devices(self._settings.name, action.attempt, self._settings.gpus)
