@@ -9,15 +9,19 @@ import msgspec
 from supervisor.core.traceback import TracebackBlock
 from supervisor.profile import Profile, Signature
 
+# `.*?X` searched for costs the square of the line's length when X is not in it (26 s for one 19 kB line of arguments).
+_LEADING_WILDCARD = re.compile(r"(?P<flags>\(\?[a-z]+\))?(?:\.\*\??|\(\?:\.\*\??\))")
+
 
 class Compiled(msgspec.Struct, frozen=True):
-    """One signature with its patterns compiled."""
+    """One signature with its patterns compiled. `floating`: the pattern may match anywhere, also in a raw line."""
 
     signature: Signature
     pattern: re.Pattern[str] | None
     frames: re.Pattern[str] | None
     not_frames: re.Pattern[str] | None
     unless: re.Pattern[str] | None
+    floating: bool
 
     def in_text(self, text: str, *, anchored: bool) -> re.Match[str] | bool | None:
         """The match in a line; `anchored` = at its start (raw lines can be anybody's text)."""
@@ -27,7 +31,7 @@ class Compiled(msgspec.Struct, frozen=True):
             return None
         if self.pattern is None:
             return True
-        return self.pattern.match(text) if anchored else self.pattern.search(text)
+        return self.pattern.match(text) if anchored and not self.floating else self.pattern.search(text)
 
     def in_traceback(self, texts: str, frames: str) -> re.Match[str] | bool | None:
         """The match among the exceptions of a traceback whose functions fit."""
@@ -82,12 +86,15 @@ def _groups(match: re.Match[str] | bool | None) -> dict[str, str]:
 
 
 def _compile(signature: Signature) -> Compiled:
+    leading = _LEADING_WILDCARD.match(signature.pattern)
+    rest = signature.pattern[leading.end() :] if leading else signature.pattern
     return Compiled(
         signature,
-        _pattern(signature.pattern),
+        _pattern((leading["flags"] or "") + rest if leading else rest),
         _pattern(signature.frames),
         _pattern(signature.not_frames),
         _pattern(signature.unless),
+        floating=leading is not None,
     )
 
 

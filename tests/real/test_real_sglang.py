@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ NAME = "tiny"
 START_LIMIT_S = 300  # 20-50 s on a quiet machine, 137 s seen on a crowded one
 NOTICE_LIMIT_S = 120  # a parent without its scheduler hangs for 5 s and then ends itself
 STOP_LIMIT_S = 60
+WAIT_LAG_LIMIT_S = 1.0  # 100 ms are promised and tested with virtual time; here two Pythons start on a busy machine
 # Phases that SGLang 0.5.23 prints on a CPU: no graphs, no draft model.
 EXPECTED_PHASES = {"weights", "memory-pool"}
 
@@ -39,12 +41,12 @@ def install() -> Install:
 class Site:
     """A daemon with one real server, and the client's view of it."""
 
-    def __init__(self, folder: Path, install: Install) -> None:
+    def __init__(self, folder: Path, install: Install, ranks: int = 1) -> None:
         self.socket = folder / "control.sock"
         self.logs = folder / "log"
         self.logs.mkdir()
         self.config = folder / "supervisor.toml"
-        self.config.write_text(configuration(folder, install, free_port()))
+        self.config.write_text(configuration(folder, install, free_port(), ranks))
         self.output = folder / "daemon.out"
         self.daemon: subprocess.Popen[bytes] | None = None
 
@@ -100,9 +102,10 @@ class Identity(NamedTuple):
             return False
 
 
-def configuration(folder: Path, install: Install, port: int) -> str:
+def configuration(folder: Path, install: Install, port: int, ranks: int) -> str:
     """TOML strings are JSON strings here: nothing in them needs another escape."""
-    environment = ", ".join(f"{key} = {json.dumps(value)}" for key, value in install.environment().items())
+    environment = ", ".join(f"{key} = {json.dumps(value)}" for key, value in install.environment(ranks).items())
+    command = install.command("--port", str(port), "--tp", str(ranks))
     return f"""
 [daemon]
 socket = "{folder}/control.sock"
@@ -111,7 +114,7 @@ log_dir = "{folder}/log"
 listen = ""
 
 [server.{NAME}]
-command = {json.dumps(install.command("--port", str(port)))}
+command = {json.dumps(command)}
 gpus = []
 autostart = false
 environment = {{ {environment} }}
@@ -130,32 +133,82 @@ def free_port() -> int:
 
 @pytest.fixture
 def site(tmp_path: Path, install: Install) -> Iterator[Site]:
-    made = Site(tmp_path, install)
+    yield from living(Site(tmp_path, install))
+
+
+@pytest.fixture
+def site_of_two(tmp_path: Path, install: Install) -> Iterator[Site]:
+    yield from living(Site(tmp_path, install, ranks=2))
+
+
+def living(site: Site) -> Iterator[Site]:
     try:
-        made.start_daemon()
-        yield made
+        site.start_daemon()
+        yield site
     finally:
-        clean_up(made)
+        clean_up(site)
 
 
 def test_a_server_is_started_watched_restarted_and_stopped(site: Site) -> None:
+    tell = Teller()
     assert site.ctl("start", NAME).returncode == 0
+    assert site.status()["verdict"]["value"] == "warming"
     site.wait_healthy()
+    lag_s = seconds_since(site.status()["ready_since"])
+    tell(f"healthy; `wait` was back {lag_s:.2f} s after that, client and a status call included")
+    assert lag_s < WAIT_LAG_LIMIT_S
     first = tree_of(site)
+    tell(f"{len(first)} processes; phases seen in the log: {', '.join(sorted(site.phases()))}")
     assert site.phases() >= EXPECTED_PHASES, site.status()
     assert refused_while_warming(site.log_text()), "503 was answered before 200"
 
     scheduler(site).kill()
+    tell("scheduler killed")
+    eventually(lambda: site.status()["exit"] is not None, NOTICE_LIMIT_S, "the end of the first attempt")
+    ended = site.status()
+    tell(f"{ended['lifecycle']['value']}: exit {ended['exit']['code']}, {ended['lifecycle']['reason']}")
+    tell(f"cause: {ended['diagnosis'] and ended['diagnosis']['cause']}")
     eventually(lambda: site.status()["attempt"] == 2, NOTICE_LIMIT_S, "a second attempt")
     assert [identity for identity in first if identity.alive] == [], "the old tree is gone before the next start"
     site.wait_healthy()
+    tell("healthy again")
     second = tree_of(site)
     assert not {one.pid for one in first} & {one.pid for one in second}
+    assert site.status()["restarts"] == 1
 
     assert site.ctl("stop", NAME, limit_s=STOP_LIMIT_S).returncode == 0
     eventually(lambda: site.lifecycle() == "stopped", STOP_LIMIT_S, "the lifecycle 'stopped'")
+    tell("stopped")
     assert [identity for identity in second if identity.alive] == []
+    assert site.ctl("wait", NAME, "--timeout", "1s").returncode != 0, "nobody waits for a stopped server in vain"
     assert site.stop_daemon() == 0
+    tell("daemon ended")
+
+
+def test_two_ranks_are_followed_apart(site_of_two: Site) -> None:
+    assert site_of_two.ctl("start", NAME).returncode == 0
+    site_of_two.wait_healthy()
+
+    spans = site_of_two.status()["start"]["timeline"]
+    assert {"TP0", "TP1"} <= {span["rank"] for span in spans if span["phase"] == "weights"}
+    tree = tree_of(site_of_two)
+    # The daemon's own end is a stop of everything.
+    assert site_of_two.stop_daemon() == 0
+    assert [identity for identity in tree if identity.alive] == []
+
+
+class Teller:
+    """Prints what happened and when; `make real` shows it."""
+
+    def __init__(self) -> None:
+        self._begin = time.monotonic()
+
+    def __call__(self, what: str) -> None:
+        print(f"{time.monotonic() - self._begin:7.1f} s  {what}")
+
+
+def seconds_since(moment: str) -> float:
+    return (datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds()
 
 
 def refused_while_warming(log: str) -> bool:
