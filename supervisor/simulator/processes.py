@@ -95,6 +95,8 @@ def leave_orphan(area: ArgumentArea, life_s: float) -> None:
     def grandchild() -> int:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
+        # All pipes of the run: their end of file must tell of the others' death, whoever escaped.
+        os.closerange(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         set_title(area, "sglang::compile_worker")
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, life_s)

@@ -194,7 +194,7 @@ def _group_plans(
 def _step_plan(options: Options, piece: _Slice, rank: Rank, begin_s: float, chosen: random.Random) -> StepPlan:
     step = piece.step
     seconds = step.seconds * piece.share * _factor(options.scenarios, step.phase, rank)
-    skew_s = chosen.uniform(0.0, min(_MAX_SKEW_S, seconds * 0.06))
+    skew_s = chosen.uniform(0.0, min(_MAX_SKEW_S, step.seconds * 0.06, seconds * 0.4))
     start_s, length_s = begin_s + skew_s, seconds - skew_s
     beats = [beat for beat in step.beats if piece.holds(beat.at) and (beat.who is Who.ALL or rank.leads_group)]
     moments = [start_s + (beat.at - piece.start) / piece.share * length_s for beat in beats]

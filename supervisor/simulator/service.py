@@ -91,15 +91,19 @@ class Service:
 
     def _attend(self) -> NoReturn:
         """Sleep until a signal or the next look of the watchdog."""
-        period_s = max(SHORTEST_POLL_S, self._clock.real(_WATCHDOG_POLL_S))
-        watches = self._plan.dialect.watches_serving
         while True:
-            self._react(self._signals.wait(period_s if watches else None)[0])
-            if watches and not self._engine.zombie:
-                self._watch()
+            self._react(self._signals.wait(self._watch_period())[0])
+            self._watch()
+
+    def _watch_period(self) -> float | None:
+        if not self._plan.dialect.watches_serving:
+            return None
+        return max(SHORTEST_POLL_S, self._clock.real(_WATCHDOG_POLL_S))
 
     def _watch(self) -> None:
         """SubprocessWatchdog: exit code 0 is ignored, and with a controller it sees the controller alone."""
+        if not self._plan.dialect.watches_serving or self._engine.zombie:
+            return
         for child in self._family.watched:
             code = None if child.name in self._dead else exit_code(child)
             if code is None:
@@ -111,9 +115,9 @@ class Service:
 
     # --- signals
 
-    def _pass_until(self, moment: float, without: Sequence[signal.Signals] = ()) -> None:
+    def _pass_until(self, moment: float) -> None:
         while (left := moment - self._clock.now()) > 0:
-            self._react([number for number in self._signals.wait(left)[0] if number not in without])
+            self._react(self._signals.wait(left)[0])
 
     def _react(self, numbers: Sequence[signal.Signals]) -> None:
         if signal.SIGQUIT in numbers and not self._engine.zombie:
@@ -140,7 +144,7 @@ class Service:
         self._log.record(texts.SIGTERM, loud=True)
         self._engine.draining = True
         while True:
-            self._pass_until(self._clock.now() + self._clock.real(_DRAIN_POLL_S), without=[signal.SIGTERM])
+            self._rest(_DRAIN_POLL_S)
             left = self._engine.running()
             self._log.record(self._plan.dialect.exit_line.format(count=len(left), rids=left))
             if not left:
@@ -151,6 +155,15 @@ class Service:
         kill_descendants(os.getpid())
         self._finish_uvicorn()
         self._ending.leave(0)
+
+    def _rest(self, seconds: float) -> None:
+        """Between two looks of the drain the watchdog goes on; another SIGTERM changes nothing."""
+        end = self._clock.now() + self._clock.real(seconds)
+        while (left := end - self._clock.now()) > 0:
+            period_s = self._watch_period()
+            numbers = self._signals.wait(left if period_s is None else min(left, period_s))[0]
+            self._react([number for number in numbers if number is not signal.SIGTERM])
+            self._watch()
 
     def _crash(self) -> NoReturn:
         """A child failed while serving. Up to 0.5.9 the tree is killed at once; later every endpoint hangs first for

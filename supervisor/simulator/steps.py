@@ -149,7 +149,7 @@ class StepWriter:
         seconds = self._options.seconds(phase)
         begin = Beat(0.03, f"Load weight begin. avail mem={self._memory.avail_gb:.2f} GB", who)
         total = 1 if phase == "draft-weights" else self._options.shards
-        bar = _beats_of_bar(loading_bar(self._bar_word, total, seconds * 0.7, self._dialect.newline_bar), 0.1, 0.8)
+        bar = _beats_of_bar(loading_bar(self._bar_word, total, seconds * 0.7, self._dialect.newline_bar), 0.04, 0.8)
         self._memory.take(gb)
         return self._step(phase, [*before, begin, *bar, Beat(_LAST, self._load_end(model, gb, seconds * 0.97), who)])
 
@@ -220,7 +220,7 @@ class StepWriter:
     def _sizes_line(self, role: str) -> list[Beat]:
         if role:
             return []
-        return [Beat(0.02, f"Capture cuda graph bs {list(self._sizes)}", Who.FIRST)]
+        return [Beat(0.005, f"Capture cuda graph bs {list(self._sizes)}", Who.FIRST)]
 
     @property
     def _sizes(self) -> tuple[int, ...]:
@@ -228,7 +228,7 @@ class StepWriter:
 
     def _decode_bar(self, seconds: float, avail_gb: float) -> list[Beat]:
         bar = capture_bar("Capturing batches", "bs", self._sizes, avail_gb, seconds * 0.9)
-        return _beats_of_bar(bar, 0.04, 0.96)
+        return _beats_of_bar(bar, 0.01, 0.96)
 
     def _captures_new(self) -> Iterator[Step]:
         """Prefill graph first, then decode or verify, then the draft's (order of the recorded 0.5.15 runs)."""
@@ -257,7 +257,7 @@ class StepWriter:
         end = f"{what} end. elapsed={seconds * 0.97:.2f} s, mem usage={gb:.2f} GB, "
         end += f"avail mem={self._memory.avail_gb:.2f} GB."
         bar = capture_bar("Capturing num tokens", "num_tokens", _PREFILL_SIZES, avail_gb, seconds * 0.9)
-        return self._step(phase, [Beat(0.0, begin), *_beats_of_bar(bar, 0.04, 0.96), Beat(_LAST, end)], seconds)
+        return self._step(phase, [Beat(0.0, begin), *_beats_of_bar(bar, 0.01, 0.96), Beat(_LAST, end)], seconds)
 
     def _capture_new(self, phase: str, what: str, tokens: int, who: Who, gb: float) -> Step:
         """From 0.5.22 the target's begin line lost its sizes and its end line got them; the draft's kept both."""

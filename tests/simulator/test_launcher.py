@@ -45,8 +45,8 @@ def test_children_hide_behind_multiprocessing_until_their_imports_are_over(start
     room = "/models/a-name-that-leaves-room-for-the-command-line-of-a-spawned-interpreter-in-the-argument-memory"
     engine = start("--tp", "1", "--model-path", room, "--phase-seconds", "import=100000")
     engine.until(b"chat template")
-    young = [process.command for process in engine.tree() if "spawn_main" in process.command]
-    assert len(young) == 2
+    while len(young := [process.command for process in engine.tree() if "spawn_main" in process.command]) < 2:
+        engine.read(0.05)  # a child is renamed a moment after its fork; the test's own time limit bounds this
     assert all("--multiprocessing-fork" in command for command in young)
 
 
@@ -213,6 +213,14 @@ def test_orphans_survive_the_sweep_of_the_tree(start):
     for process in escaped:
         os.kill(process.pid, signal.SIGTERM)  # ignored
     assert {process.pid for process in engine.tree()} == {process.pid for process in escaped}
+
+
+def test_an_orphan_does_not_hide_the_death_of_a_rank(start):
+    engine = start("--tp", "2", "--dialect", "0.5.9", "--scenario", "orphans:count=1,life=60s")
+    engine.until(READY)
+    os.kill(engine.child("sglang::scheduler_TP1"), signal.SIGKILL)
+    assert engine.ended() == -signal.SIGKILL
+    assert [process.command for process in engine.tree()] == ["sglang::compile_worker"]
 
 
 def test_a_flood_fills_the_log(start):

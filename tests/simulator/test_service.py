@@ -139,6 +139,15 @@ def test_a_drain_waits_for_the_request_in_flight(start):
     assert answers[0][0] == 200
 
 
+def test_sigterm_to_the_whole_group_looks_like_a_crash(start):
+    engine = start("--tp", "1", "--dialect", "0.5.23", speed=20.0, SGLSUP_SIM_SCENARIO="slow:factor=0.05")
+    engine.until(READY)
+    os.killpg(engine.process.pid, signal.SIGTERM)
+    assert engine.ended() == -signal.SIGKILL
+    assert b"crashed with exit code -15. Triggering SIGQUIT for cleanup..." in engine.log
+    assert engine.gone()
+
+
 def test_sigint_ends_at_once_with_0(start):
     engine = start("--tp", "2", "--dialect", "0.5.9")
     engine.until(READY)
