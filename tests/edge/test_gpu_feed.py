@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -240,6 +241,14 @@ async def test_a_child_that_cannot_be_started_is_blindness() -> None:
 
     async with GpuFeed(STEADY, refuse) as feed:
         assert await blind(feed) == "cannot start the GPU reader: [Errno 24] Too many open files"
+
+
+async def test_a_reader_of_the_feed_that_is_slow_itself_is_no_silence(launch: Callable[[float], Child]) -> None:
+    async with GpuFeed(msgspec.structs.replace(TIMINGS, active_s=0.05), launch) as feed:
+        await sample(feed)
+        time.sleep(0.6)  # noqa: ASYNC251 - longer than the silence that is borne
+        await sample(feed)
+        assert feed.status.restarts == 0
 
 
 # --- a child that cannot be killed ---
