@@ -9,7 +9,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from supervisor.config import UNLIMITED, Config, ConfigError, DaemonConfig, OnForeign, ServerConfig, config_hash, load
+from supervisor.config import (
+    UNLIMITED,
+    Config,
+    ConfigError,
+    DaemonConfig,
+    LogConfig,
+    OnForeign,
+    ReadinessConfig,
+    RestartConfig,
+    ServerConfig,
+    StopConfig,
+    config_hash,
+    load,
+)
 
 Loaded = Callable[..., Config]
 Problems = Callable[..., tuple[str, ...]]
@@ -242,3 +255,14 @@ def test_the_longest_socket_path_that_is_accepted_can_be_bound(tmp_path: Path, m
         listener.bind("x" * 107)
     with socket.socket(socket.AF_UNIX) as listener, pytest.raises(OSError, match="too long"):
         listener.bind("x" * 108)
+
+
+def test_the_documentation_names_every_key_and_no_other() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
+    documented = {
+        key.strip("` ") for line in page.splitlines() if line.startswith("| `") for key in line.split("|")[1].split(",")
+    }
+    tables = (DaemonConfig, ServerConfig, StopConfig, RestartConfig, ReadinessConfig, LogConfig)
+    known = {field.encode_name for table in tables for field in msgspec.structs.fields(table)}
+    own_sections = {"stop", "deadlines", "restart", "readiness", "log"}
+    assert documented == known - own_sections - {"name"}
