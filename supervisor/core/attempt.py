@@ -113,6 +113,16 @@ class Attempt:
         over = max(self.begun, view.since) + limit.limit_s
         return (silent, view.phase, "stall") if silent <= over else (over, view.phase, "limit")
 
+    def stall_reason(self, now: float) -> str:
+        """Phase, for how long, how long is allowed, and which ranks hold the others up."""
+        _, phase, rule = self.stall_at(now)
+        view, limit = self.view(now), self._settings.limit(phase)
+        if rule == "stall":
+            what = f"no progress for {now - self.last_progress(now):.0f} s, {limit.stall_s:.0f} s are allowed"
+        else:
+            what = f"not done after {now - max(self.begun, view.since):.0f} s, {limit.limit_s:.0f} s are allowed"
+        return f"stalled in {phase}: {what}" + (f"; {view.laggard}" if view.laggard else "")
+
     def alive_by_log(self, now: float) -> bool:
         """Whether the log showed progress since the probes began to fail, or lately."""
         failing = self.health.failing_since

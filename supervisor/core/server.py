@@ -503,15 +503,10 @@ class Server:
 
     def _phase_over(self) -> None:
         attempt = self._current()
-        at, phase, rule = attempt.stall_at(self._now)
+        at, _, _ = attempt.stall_at(self._now)
         if self.state is not State.STARTING or max(at, self._late_until) > self._now:
             return  # progress since the timer was set, or we were away: `_refresh` sets it anew
-        if rule == "stall":
-            silent_s = self._now - attempt.last_progress(self._now)
-            reason = f"stalled in {phase}: no progress for {silent_s:.0f} s"
-        else:
-            reason = f"stalled in {phase}: not done after {self._now - attempt.view(self._now).since:.0f} s"
-        self._condemn(EndKind.STALL, reason)
+        self._condemn(EndKind.STALL, attempt.stall_reason(self._now))
 
     # --- facets --------------------------------------------------------------------------------------------------
 
