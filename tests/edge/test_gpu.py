@@ -3,6 +3,7 @@
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,8 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from supervisor.devices import Gpu, GpuAbsent, GpuBlind, GpuReport, GpuSample, XidSeen
-from supervisor.edge.gpu import is_alive
+from supervisor.devices import Gpu, GpuAbsent, GpuBlind, GpuProcess, GpuReport, GpuSample, XidSeen
+from supervisor.edge.gpu import INITIAL_PID_NAMESPACE, is_alive
 from tests.nvml.fake import (
     DRIVER_NOT_LOADED,
     FUNCTION_NOT_FOUND,
@@ -359,6 +360,30 @@ def test_a_stranger_as_parent_means_that_ours_died_first(fake_nvml: FakeNvml) ->
         command, env=client_environment(fake_nvml), stdin=subprocess.PIPE, stdout=subprocess.PIPE, timeout=30
     )
     assert answer.stdout == b""
+
+
+def test_a_pid_namespace_of_ones_own_is_told_and_its_pids_are_not_the_drivers(fake_nvml: FakeNvml) -> None:
+    unshare = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if shutil.which("unshare") is None or subprocess.run([*unshare, "true"], capture_output=True).returncode:
+        pytest.skip("no pid namespace can be made here (unshare needs root)")
+    fake_nvml.gpus[0].processes[os.getpid()] = GIB  # of the host, where this test runs
+    fake_nvml.write()
+    inner = (
+        "import os, subprocess, sys\n"
+        "command = [sys.executable, '-m', 'supervisor.edge.gpu', '600', str(os.getpid())]\n"
+        "subprocess.run(command, stdin=subprocess.DEVNULL)\n"
+    )
+    command = [*unshare, sys.executable, "-c", inner]
+    answer = subprocess.run(command, env=client_environment(fake_nvml), stdout=subprocess.PIPE, timeout=30)
+    sample = msgspec.json.decode(answer.stdout.splitlines()[0], type=GpuReport)
+    assert isinstance(sample, GpuSample)
+    assert sample.own_pid_namespace
+    assert sample.devices[0].processes == (GpuProcess(os.getpid(), GIB, alive=False),)
+
+
+def test_outside_a_container_the_pid_namespace_is_the_first(reader: Reader) -> None:
+    initial = os.readlink("/proc/self/ns/pid") == INITIAL_PID_NAMESPACE
+    assert reader.again().own_pid_namespace is not initial
 
 
 def test_the_child_imports_little(fake_nvml: FakeNvml) -> None:
