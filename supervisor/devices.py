@@ -70,6 +70,7 @@ class GpuSample(Look, frozen=True):
     at: float
     took_s: float = 0.0
     driver: str = ""
+    own_pid_namespace: bool = False  # we are in a container: the driver's pids need not be ours
     devices: tuple[Gpu, ...] = ()
 
 
@@ -130,7 +131,7 @@ class DeviceRecord(msgspec.Struct, frozen=True):
     acknowledged: tuple[str, ...] = ()
 
 
-class Fault(enum.StrEnum):
+class XidFault(enum.StrEnum):
     """Whose fault an Xid is as a rule."""
 
     PROGRAM = "program"
@@ -144,7 +145,7 @@ class XidRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     code: int
     name: str
-    fault: Fault
+    fault: XidFault
     quarantine: bool
     meaning: str
     action: str
