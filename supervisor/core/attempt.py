@@ -121,7 +121,8 @@ class Attempt:
             what = f"no progress for {now - self.last_progress(now):.0f} s, {limit.stall_s:.0f} s are allowed"
         else:
             what = f"not done after {now - max(self.begun, view.since):.0f} s, {limit.limit_s:.0f} s are allowed"
-        return f"stalled in {phase}: {what}" + (f"; {view.laggard}" if view.laggard else "")
+        who = view.laggard or (f"all {len(view.ranks)} ranks are in it" if len(view.ranks) > 1 else "")
+        return f"stalled in {phase}: {what}" + (f"; {who}" if who else "")
 
     def alive_by_log(self, now: float) -> bool:
         """Whether the log showed progress since the probes began to fail, or lately."""
