@@ -43,7 +43,7 @@ slow: $(STAMP) ## the tests that take longer
 
 real: $(STAMP) ## a real SGLang on the CPU, supervised from end to end
 	$(BIN)/python tests/real/setup_sglang_cpu.py || [ $$? -eq 75 ]
-	$(BIN)/python -m pytest -m real --timeout 900 tests/real
+	$(BIN)/python -m pytest -m real -rfEsP --timeout 900 tests/real
 
 bench: $(STAMP) ## measurements, each beside a peer
 	$(BIN)/python -m bench.run $(BENCH_ARGS)
