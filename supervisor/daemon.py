@@ -13,6 +13,7 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
+import msgspec
 import structlog
 from anyio.abc import TaskGroup
 
@@ -22,7 +23,8 @@ from supervisor.api import access, serve
 from supervisor.api.app import build_app, build_tcp_app
 from supervisor.api.control import Clock, DaemonInfo, EventRecord, Request
 from supervisor.config import CgroupUse, Config, ConfigError, ServerConfig, load
-from supervisor.core.lifecycle import RESTING
+from supervisor.core.gpus import GpusView
+from supervisor.core.lifecycle import RESTING, State
 from supervisor.core.resolve import resolve
 from supervisor.core.server import Server
 from supervisor.edge.cgroup import find_cgroup_root
@@ -30,6 +32,7 @@ from supervisor.edge.journal import Journal
 from supervisor.edge.notify import Notifier
 from supervisor.edge.probe import Prober
 from supervisor.edge.process import become_subreaper, ignore_orphan_signals, protect_from_oom
+from supervisor.edge.process.owner import server_of
 from supervisor.edge.tail import watcher
 from supervisor.events import StartRequested, StopRequested
 from supervisor.profile import facts, load_profile
@@ -90,6 +93,7 @@ class Daemon:
                 for server in self._config.servers.values():
                     self._add(server, host, tasks)
                 await stack.enter_async_context(serve.serving(self._bindings()))
+                tasks.start_soon(host.devices.run, name="gpus")
                 tasks.start_soon(self._signals, name="signals")
                 tasks.start_soon(self._tell_systemd, name="systemd")
                 await self._begin()
@@ -106,7 +110,8 @@ class Daemon:
         cgroups = await anyio.to_thread.run_sync(find_cgroup_root, _label(state)) if wanted else None
         if cgroups is not None:
             stack.callback(cgroups.remove)
-        devices = Devices()
+        places = {cgroups.server(name).path: name for name in self._config.servers} if cgroups else {}
+        self._devices = Devices(state, lambda pid: server_of(pid, places), self._hub.publish)
         return Host(
             journal=journal,
             watcher=await stack.enter_async_context(watcher()),
@@ -117,7 +122,7 @@ class Daemon:
             log_dir=Path(daemon.log_dir),
             state_dir=state,
             environment=dict(os.environ),
-            check_devices=devices.check,
+            devices=self._devices,
             evidence_dir=state / "evidence",
         )
 
@@ -201,22 +206,34 @@ class Daemon:
 
     def _announce(self, server: str, change: Announce) -> None:
         moment = clock.now()
+        if change.facet == "lifecycle" and change.after in (State.STOPPED, State.FATAL):
+            self._devices.release_lease(server)
         self._events.add(moment, server, change.facet, change.before, change.after, change.reason, change.attempt)
         if change.facet in ("lifecycle", "verdict", "phase", "goal"):
-            log.info(
-                change.facet, server=server, **{"from": change.before, "to": change.after}, reason=change.reason
-            )
+            log.info(change.facet, server=server, **{"from": change.before, "to": change.after}, reason=change.reason)
 
     # --- what the API asks (supervisor.api.control.Control) ------------------------------------------------------
 
     def snapshots(self) -> Sequence[ServerSnapshot]:
         """All servers in the order of the configuration."""
-        return [loop.snapshot() for loop in self._loops.values()]
+        return [self._with_devices(loop.snapshot()) for loop in self._loops.values()]
 
     def snapshot(self, name: str) -> ServerSnapshot | None:
         """One server."""
         loop = self._loops.get(name)
-        return loop.snapshot() if loop else None
+        return self._with_devices(loop.snapshot()) if loop else None
+
+    def gpus(self) -> GpusView:
+        """All devices."""
+        return self._devices.view()
+
+    def release_gpu(self, device: int) -> bool:
+        """Put a quarantined device back into use; False when it was not quarantined."""
+        return self._devices.release(device)
+
+    def _with_devices(self, snapshot: ServerSnapshot) -> ServerSnapshot:
+        leased = self._devices.leased(snapshot.name)
+        return msgspec.structs.replace(snapshot, gpus=leased) if leased else snapshot
 
     def clock(self) -> Clock:
         """Now."""
@@ -288,8 +305,6 @@ class _lock:  # noqa: N801 - a context manager
 def _label(state_dir: Path) -> str:
     """Two daemons with different state directories do not share cgroups."""
     return str(state_dir).strip("/").replace("/", "-") or "default"
-
-
 
 
 def main(arguments: Sequence[str]) -> int:

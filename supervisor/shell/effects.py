@@ -64,6 +64,8 @@ class Effects:
         self._feed: LogFeed | None = None
         self._exit_posted = anyio.Event()
         self._looked_at = 0.0
+        self._claimed_at = 0.0
+        self._waiting = False
 
     @property
     def tree(self) -> Tree | None:
@@ -83,6 +85,8 @@ class Effects:
             case Probe():
                 self._tasks.start_soon(self._probe, action, name=name)
             case CheckDevices():
+                if not self._waiting:  # only looks from the beginning of the wait on count
+                    self._claimed_at = clock.monotonic()
                 self._tasks.start_soon(self._check, action, name=name)
             case KeepEvidence():
                 self._tasks.start_soon(self._keep_evidence, action, name=name)
@@ -126,7 +130,7 @@ class Effects:
             server=self._settings.name,
             attempt=attempt,
             command=config.command,
-            environment=build(config, self._host.environment, self._settings.gpus),
+            environment=build(config, self._host.environment, self._host.devices.leased(self._settings.name)),
             log_path=str(path),
             marker=new_marker(self._settings.name, attempt),
             directory=config.directory or "/",
@@ -199,11 +203,12 @@ class Effects:
         return whose
 
     async def _check(self, action: CheckDevices) -> None:
-        checked = self._host.check_devices(self._settings.name, action.attempt, self._settings.gpus)
+        checked = self._host.devices.check(self._config, action.attempt, self._claimed_at)
         if checked.clean is not False and self._settings.port and self._tree is None:
             holder = await listener.holder(self._settings.port)
             if holder is not None:
                 checked = DevicesChecked(action.attempt, False, str(holder), ports=(str(holder),))
+        self._waiting = checked.clean is False
         await self._post(checked)
 
     async def _keep_evidence(self, action: KeepEvidence) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,14 +10,14 @@ from supervisor.edge.cgroup import CgroupRoot
 from supervisor.edge.journal import Journal
 from supervisor.edge.probe import Prober
 from supervisor.edge.tail import Watcher
-from supervisor.events import DevicesChecked
+from supervisor.shell.devices import Devices
 from supervisor.shell.hub import Hub
 from supervisor.shell.trees import TreeStore
 
 
 @dataclass
 class Host:
-    """Made once by the daemon. `check_devices` answers whether a server's devices are free."""
+    """Made once by the daemon."""
 
     journal: Journal
     watcher: Watcher
@@ -28,7 +28,7 @@ class Host:
     log_dir: Path
     state_dir: Path
     environment: Mapping[str, str]
-    check_devices: Callable[[str, int, tuple[int, ...]], DevicesChecked]
+    devices: Devices
     evidence_dir: Path = field(default=Path())
 
     def log_path(self, server: str, attempt: int) -> Path:
