@@ -139,7 +139,7 @@ class Engine:
         try:
             members = self._members()
             message = f"G {identity} {prompt_tokens} {new_tokens} {TOKENS_PER_S}"
-            if not self._tell(members[:1], message):
+            if not self._tell(members, message):
                 threading.Event().wait()  # nobody will ever answer, as in the real one
             while (count := queue.get()) != _DONE:
                 self.totals.generation_tokens += count

@@ -149,7 +149,7 @@ class HttpServer:
             return Answer(503)
         if engine.status is Status.STARTING:
             return Answer(503)
-        if engine.probe():
+        if engine.probe() or engine.zombie:
             return Answer(200)
         engine.log.record(texts.health_failed(), loud=True)
         return Answer(503)

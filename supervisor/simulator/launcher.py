@@ -94,7 +94,7 @@ class Launcher:
         for emission in fate.emissions:
             self._log.emit(emission)
         if fate.kind is FateKind.CRASH:
-            self._ending.leave(fate.exit_code)
+            raise ExitError(fate.exit_code)  # nobody has been started yet
         while True:
             if fate.busy:
                 _spin()

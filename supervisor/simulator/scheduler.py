@@ -24,6 +24,7 @@ from supervisor.simulator.wires import Wires
 _GIB = 1 << 30
 _DECODE_LOG_INTERVAL = 40
 _FINEST_TICK_S = 0.002
+_AFTER_BARK_S = 5.0  # the watchdog lets its stack dumps be written before it sends SIGQUIT
 
 
 class PeerLostError(Exception):
@@ -56,6 +57,7 @@ class Scheduler:
         self._lost_at: float | None = None
         self._in_collective = False
         self._running: list[Generation] = []
+        self._serving = False
         for peer in self._peers:
             self._poll.register(peer.life_read, 0)  # only POLLHUP, which poll reports unasked
 
@@ -113,15 +115,27 @@ class Scheduler:
     def _barrier(self) -> None:
         """Every rank tells every other; nobody goes on before all have told. A stopped rank stops them all."""
         self._arrived += len(self._peers)
-        self._in_collective = self._dialect.watches_serving
+        self._in_collective = self._serving or self._dialect.watches_serving
         for peer in self._peers:
             with contextlib.suppress(BrokenPipeError):  # that peer is dead: its life pipe tells, in due time
                 os.write(peer.arrivals_write, b".")
         self._poll.register(self._wires.arrivals_read, select.POLLIN)
+        watchdog_at = self._clock.now() + self._clock.real(self._options.watchdog_timeout_s) if self._serving else None
         while self._arrived > 0:
-            if self._wires.arrivals_read in self._look(None):
+            left = None if watchdog_at is None else max(0.0, watchdog_at - self._clock.now())
+            if self._wires.arrivals_read in self._look(left):
                 self._arrived -= len(os.read(self._wires.arrivals_read, self._arrived))
+            elif watchdog_at is not None and self._clock.now() >= watchdog_at:
+                watchdog_at = None
+                self._bark()
         self._poll.unregister(self._wires.arrivals_read)
+
+    def _bark(self) -> None:
+        """The scheduler's own watchdog: a batch is running and no forward pass has ended for --watchdog-timeout."""
+        text = texts.watchdog_timeout(self._dialect, self._options.watchdog_timeout_s)
+        self._log.record(text, self._mine.rank.prefix, loud=True)
+        self._clock.sleep(_AFTER_BARK_S)
+        self._tell_parent()
 
     def _hold_memory(self, held_gb: float) -> None:
         """Tell a fake NVML how much this rank has allocated; renamed into place so that nobody reads half a file."""
@@ -186,7 +200,7 @@ class Scheduler:
 
     def _serve(self) -> None:
         """Answers `H id` (health) and `G id prompt new rate` (generation) with `A id` and `T id count`."""
-        self._in_collective = True
+        self._serving = self._in_collective = True
         doom = self._doom()
         begin = self._clock.now()
         self._poll.register(self._wires.scheduler_end, select.POLLIN)
@@ -232,12 +246,12 @@ class Scheduler:
     def _answer(self, words: list[str]) -> None:
         match words:
             case ["H", identity]:
-                if self._mine.rank.leads_group:
-                    self._prefill(1)
+                self._prefill(1)
                 self._send(f"A {identity}")
             case ["S", identity]:
                 self._send(f"A {identity}")
             case ["G", identity, prompt, new, rate]:
+                self._meet_peers()
                 self._prefill(int(prompt))
                 self._running.append(Generation(identity, int(new), float(rate)))
             case ["Z", "hang"]:
@@ -247,7 +261,15 @@ class Scheduler:
             case _:
                 raise ValueError(f"cannot understand the launcher's message {words!r}")
 
+    def _meet_peers(self) -> None:
+        """A forward pass needs every rank; meanwhile nothing else is heard, not even a health probe."""
+        self._poll.unregister(self._wires.scheduler_end)
+        self._barrier()
+        self._poll.register(self._wires.scheduler_end, select.POLLIN)
+
     def _prefill(self, tokens: int) -> None:
+        if not self._mine.rank.leads_group:
+            return
         text = texts.prefill_batch(self._dialect, tokens, len(self._running))
         self._log.record(text, self._mine.rank.prefix)
 
@@ -256,20 +278,29 @@ class Scheduler:
             due = self._tick(generation) * generation.rate * self._options.speed
             burst = min(generation.left, max(1, round(due)))
             generation.left -= burst
-            if (generation.done // _DECODE_LOG_INTERVAL) != (generation.done + burst) // _DECODE_LOG_INTERVAL:
+            intervals = (generation.done + burst) // _DECODE_LOG_INTERVAL - generation.done // _DECODE_LOG_INTERVAL
+            for _ in range(intervals):  # as many meetings on every rank, however its bursts fall
+                self._meet_peers()
                 self._log_decode(generation)
             generation.done += burst
-            self._send(f"T {generation.identity} {burst}")
+            self._report(f"T {generation.identity} {burst}")
             if generation.left <= 0:
                 self._running.remove(generation)
-                self._send(f"A {generation.identity}")
+                self._report(f"A {generation.identity}")
 
     def _log_decode(self, generation: Generation) -> None:
+        if not self._mine.rank.leads_group:
+            return
         tokens = sum(one.done for one in self._running) + 7
         text = texts.decode_batch(
             self._dialect, len(self._running), tokens, generation.rate, self._options.speculative
         )  # fmt: skip
         self._log.record(text, self._mine.rank.prefix)
+
+    def _report(self, message: str) -> None:
+        """Tokens come from the first rank alone."""
+        if self._mine.rank.leads_group:
+            self._send(message)
 
     def _send(self, message: str) -> None:
         self._wires.scheduler_end.send(message.encode())

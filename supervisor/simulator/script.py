@@ -52,7 +52,9 @@ def _check(scenarios: Iterable[Scenario], ranks: tuple[Rank, ...], steps: tuple[
         if scenario.phase not in phases:
             known = " ".join(sorted(phases - {""}))
             raise ScenarioError(f"cannot play phase {scenario.phase!r}: this run has {known}")
-        if scenario.rank and scenario.rank != MAIN and not any(rank.matches(scenario.rank) for rank in ranks):
+        if scenario.rank == MAIN and scenario.phase in LAUNCHER_PHASES:
+            continue
+        if scenario.rank and not any(rank.matches(scenario.rank) for rank in ranks):
             names = " ".join(rank.name for rank in ranks)
             raise ScenarioError(f"cannot play rank {scenario.rank!r}: this run has {names}")
         if scenario.cause and scenario.cause not in CAUSES:

@@ -80,6 +80,13 @@ def _given(options: Options) -> dict[str, object]:
     return values
 
 
+def watchdog_timeout(dialect: Dialect, seconds: float) -> str:
+    """Reworded in 0.5.7."""
+    if not dialect.elapsed_in_load:
+        return f"Watchdog timeout (self.watchdog_timeout={seconds})"
+    return f"Scheduler watchdog timeout (self.watchdog_timeout={seconds}, self.soft=False)"
+
+
 def startup_timings(options: Options) -> str:
     capture = options.seconds("verify-graph" if options.speculative else "target-graph")
     graphs = f"prefill={capture * 0.4:.2f}, decode=0.00, target_verify={capture * 0.6:.2f}, draft_prefill=0.00, "

@@ -154,8 +154,9 @@ def test_a_native_crash_says_what_python_says_and_sends_nothing(start):
         ("exit-on-config", 2, b"error: argument --tp-size"),
     ],
 )
-def test_the_launcher_itself_can_fail(start, scenario, status, last):
-    engine = start("--scenario", scenario)
+@pytest.mark.parametrize("dialect", ["0.5.9", "0.5.23"])
+def test_the_launcher_itself_can_fail(start, scenario, status, last, dialect):
+    engine = start("--scenario", scenario, "--dialect", dialect)
     assert engine.ended() == status
     assert last in engine.log.splitlines()[-1]
 

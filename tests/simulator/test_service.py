@@ -1,5 +1,7 @@
 """A fake engine that serves: its endpoints, its stops and its crashes, by dialect and as measured on the real one."""
 
+import contextlib
+import http.client
 import json
 import os
 import signal
@@ -255,6 +257,32 @@ def test_a_stopped_scheduler_lets_health_wait_twenty_seconds(start):
     engine.until(b"Health check failed. Server couldn't get a response from detokenizer for last 20 seconds.")
     os.kill(stopped, signal.SIGCONT)
     assert engine.get("/health") == 200
+
+
+def test_a_rank_stopped_under_load_stops_the_tokens_and_wakes_the_watchdog(start):
+    engine = start("--tp", "2", "--dialect", "0.5.23", "--enable-metrics", "--watchdog-timeout", "30", speed=20.0,
+                   SGLSUP_SIM_SCENARIO="slow:factor=0.05")  # fmt: skip
+    engine.until(READY)
+    body = {"text": "x", "stream": True, "sampling_params": {"max_new_tokens": 1_000_000}}
+    request = threading.Thread(target=lambda: cut_short(engine, body))
+    request.start()
+    engine.until(b"TP0] Decode batch")
+    os.kill(engine.child("sglang::scheduler_TP1"), signal.SIGSTOP)
+    engine.falls_silent(0.3)
+    pages = [engine.fetch("/metrics")[1].decode() for _ in range(2)]
+    assert pages[0] == pages[1]
+    assert "sglang:num_running_reqs{" in pages[0]
+    assert " 1.0" in next(line for line in pages[0].splitlines() if line.startswith("sglang:num_running_reqs{"))
+    engine.until(b"TP0] Scheduler watchdog timeout (self.watchdog_timeout=30.0, self.soft=False)")
+    engine.until(b"Waiting 60.0 seconds for CUDA coredumps before exiting.")
+    assert engine.ended() == -signal.SIGKILL
+    request.join(10)
+    assert engine.gone()
+
+
+def cut_short(engine, body):
+    with contextlib.suppress(OSError, http.client.IncompleteRead):  # the engine dies under the stream
+        engine.fetch("/generate", body)
 
 
 def test_a_stopped_detokenizer_shows_nowhere(start):
