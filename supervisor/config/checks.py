@@ -12,6 +12,7 @@ from pathlib import Path
 
 from supervisor.config.model import Config, DaemonConfig, ServerConfig
 from supervisor.config.reader import Problems, join, shown
+from supervisor.profile import load_profile, profile_names
 
 SOCKET_PATH_BYTES = 107  # sun_path of unix(7) without the terminating NUL
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
@@ -74,6 +75,7 @@ def _server_problems(server: ServerConfig) -> Iterator[tuple[str, str]]:
     yield from _paths(server)
     yield from _identity(server)
     yield from _environment(server.environment)
+    yield from _engine(server)
     yield from _policy(server)
     if len(set(server.gpus.indices)) != len(server.gpus.indices):
         yield "gpus", "names a device twice"
@@ -100,6 +102,18 @@ def _environment(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             yield join("environment", key), "expected the name of an environment variable"
         if "\0" in value:
             yield join("environment", key), "contains a NUL byte, which no variable can carry"
+
+
+def _engine(server: ServerConfig) -> Iterator[tuple[str, str]]:
+    known = profile_names()
+    if server.engine not in known:
+        yield "engine", f"expected one of {', '.join(known)}, got {shown(server.engine)}"
+        return
+    phases = {
+        name for rule in load_profile(server.engine).phases for name in (rule.name, rule.speculative_name) if name
+    }
+    for phase in sorted(server.deadlines.keys() - phases):
+        yield join("deadlines", phase), f"{server.engine} has no such phase; it has {', '.join(sorted(phases))}"
 
 
 def _policy(server: ServerConfig) -> Iterator[tuple[str, str]]:
