@@ -148,17 +148,16 @@ class Daemon:
         try:
             gid = access.gid_of(daemon.socket_group) if daemon.socket_group else None
             rules = access.access_of(daemon, os.geteuid(), gid if gid is not None else os.getegid())
+            # TCP first: unlike the socket it leaves no file behind when the other one cannot be had.
+            tcp = serve.bind_tcp(*daemon.listen_address) if daemon.listen_address else None
             listener = serve.bind_unix(daemon.socket, daemon.socket_mode, gid)
-            bindings = [serve.Binding(listener, build_app(self, rules))]
-            if daemon.listen_address:
-                tcp = serve.bind_tcp(*daemon.listen_address)
-                bindings.append(serve.Binding(tcp, build_tcp_app(self, rules)))
         except serve.SocketInUseError as problem:
             raise StartupProblem(str(problem)) from None
         except (OSError, KeyError) as problem:
             where = f"{daemon.socket} or {daemon.listen}"
             raise StartupProblem(f"cannot listen on {where}: {problem}; nothing was started") from None
-        return bindings
+        bindings = [serve.Binding(listener, build_app(self, rules))]
+        return bindings + ([serve.Binding(tcp, build_tcp_app(self, rules))] if tcp else [])
 
     async def _begin(self) -> None:
         log.info("ready", socket=self._config.daemon.socket, servers=len(self._loops), version=__version__)
