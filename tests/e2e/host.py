@@ -63,7 +63,9 @@ class Host:
         shutil.rmtree(self.root, ignore_errors=True)
         if kind is None:
             assert not left, f"left behind: {left}"
-            assert statuses[-1:] in ([], [0]) or statuses[-1] == -signal.SIGKILL, f"ended with {statuses}: {self.said()}"
+            assert statuses[-1:] in ([], [0]) or statuses[-1] == -signal.SIGKILL, (
+                f"ended with {statuses}: {self.said()}"
+            )
 
     # --- what is set up ------------------------------------------------------------------------------------------
 
@@ -104,7 +106,9 @@ class Host:
 
     def launch(self, *arguments: str) -> "Daemon":
         """Start a daemon and do not wait."""
-        self.daemon = Daemon([str(BIN / "sglsup"), "daemon", "-c", str(self.write_config()), *arguments], self.environment)
+        self.daemon = Daemon(
+            [str(BIN / "sglsup"), "daemon", "-c", str(self.write_config()), *arguments], self.environment
+        )
         self._daemons.append(self.daemon)
         return self.daemon
 
@@ -120,7 +124,9 @@ class Host:
 
     def ctl(self, *words: str, limit_s: float = 60.0) -> subprocess.CompletedProcess[str]:
         """The real client."""
-        return subprocess.run(self.client(*words), env=self.environment, capture_output=True, text=True, timeout=limit_s)
+        return subprocess.run(
+            self.client(*words), env=self.environment, capture_output=True, text=True, timeout=limit_s
+        )
 
     def client(self, *words: str) -> list[str]:
         return [str(BIN / "sglctl"), "-s", self.socket, *words]
@@ -141,13 +147,18 @@ class Host:
         try:
             for event in api.follow(self.socket, since, limit_s):
                 if event["server"] == name:
-                    seen.append(f"{event['at']} {event['facet']} {event['before']} -> {event['after']}: {event['reason']}")
+                    seen.append(
+                        f"{event['at']} {event['facet']} {event['before']} -> {event['after']}: {event['reason']}"
+                    )
                     if (event["facet"], event["after"]) == (facet, value):
                         return event
         except TimeoutError:
             pass
         raise AssertionError(
-            f"{name}: {facet} did not become {value} within {limit_s} s\n" + "\n".join(seen[-40:]) + "\n" + self.said()[-3000:]
+            f"{name}: {facet} did not become {value} within {limit_s} s\n"
+            + "\n".join(seen[-40:])
+            + "\n"
+            + self.said()[-3000:]
         )
 
     def events(self, name: str, facet: str) -> list[dict[str, Any]]:
