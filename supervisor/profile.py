@@ -17,6 +17,10 @@ from typing import TypeVar
 import msgspec
 
 
+# `.*?X` searched for costs the square of the line's length when X is not in it (26 s for one 19 kB line of arguments)
+_LEADING_WILDCARD = re.compile(r"(?:\(\?[a-z]+\))?(?:\.[*+]|\(\?:\.[*+])")
+
+
 class ProfileError(ValueError):
     """A profile cannot be used; the message names the file and the key."""
 
@@ -122,33 +126,54 @@ class LogRule(Part, frozen=True):
     hint: str = ""  # listening · ready · fatal · restart · drain
     sampled: bool = False  # only the newest of one read is reported
     progress: bool = True  # False: heard, but no sign of progress
+    baseline: bool = False  # its group `left` is the memory before anything was loaded
+    life: bool = False  # only a living server says this
+    slow: str = ""  # the cause of a long wait here …
+    slow_below_per_s: float = 0.0  # … when the bar is slower than this
+    weak: bool = False  # enters its phase only while the log has told of none
     facts: bool = False  # its groups describe the launch (speculative, tp, ...)
 
 
 class Signature(Part, frozen=True):
     """A text that points to a cause.
 
-    Tested against the exceptions of a traceback (`where` = "traceback"), an engine's record ("record"), or a line
-    without prefix ("raw"); several may be named. `frames` must be found among the functions of the traceback.
-    `weight` 1…100: how much it says about the cause; `victim` marks a message that somebody else's end brings about.
+    Looked for in the exceptions of a traceback (`where` = "traceback"), an engine's record ("record"), or a line without
+    prefix ("raw"); several may be named. `frames` must be found among the functions of the traceback; a
+    signature with `frames` alone fits any exception that passed through them.
+    `weight` 1…100: how much it says about the cause. `victim` marks a message that somebody else's end brings about.
+    `severity`: "fatal" (it ends the server), "stall" (it hangs), "error" (it serves on, damaged), "notice" (no failure).
+    `stage`: where this happens when the log does not tell.
     """
 
     name: str
     cause: str
-    where: tuple[str, ...] = ("traceback", "record", "raw")
+    where: tuple[str, ...] = ("traceback",)
     needles: tuple[str, ...] = ()
     pattern: str = ""
+    at_start: bool = False  # the text must begin with the pattern
     frames: str = ""
     not_frames: str = ""
     unless: str = ""
-    weight: int = 50
-    severity: str = "fatal"  # fatal · error · warning · notice
+    weight: int = 60
+    severity: str = "fatal"
     victim: bool = False
+    stage: str = ""
+    certain_stage: bool = False  # it happens in `stage` alone, whatever else the log shows
+    stages: tuple[str, ...] = ()  # counts only there
+    by_stage: dict[str, str] = {}  # stage → cause
     restart: str = ""
+    restart_by_stage: dict[str, str] = {}
     remedy: str = ""
-    stages: tuple[str, ...] = ()
-    by_stage: dict[str, str] = {}
-    min_count: int = 1
+    remedy_computed: str = ""  # used when all its {values} are known
+    clock: tuple[str, ...] = ()  # two groups with times of day: beyond `clock_limit_s` between them …
+    clock_limit_s: float = 0.0
+    beyond: str = ""  # … it is that signature instead
+    together: str = ""  # seen from several ranks within seconds, it is that signature instead
+    repeated: str = ""  # seen `repeated_count` times, it is that signature instead
+    repeated_count: int = 3
+    quiet_only: bool = False  # counts only when the engine has not said itself why it ends
+    explains_hang: bool = False  # when nothing follows it, this is what a hang hangs in
+    closes: str = ""  # the signature that this text ends
 
 
 class Cause(Part, frozen=True):
@@ -157,22 +182,32 @@ class Cause(Part, frozen=True):
     name: str
     restart: str
     remedy: str
-    about: str = ""
+    stage: str = ""
+    remedy_computed: str = ""
+
+
+class Place(Part, frozen=True):
+    """Functions by which a traceback tells the stage it happened in; the first that fits counts."""
+
+    frames: str
+    stage: str
 
 
 class Grammar(Part, frozen=True):
     """How the engine writes its log."""
 
     prefix: str
+    loose_prefix: str = ""  # counts at the start of a line alone
+    wrappers: tuple[str, ...] = ()  # what collectors put in front of every line
     rank_order: tuple[str, ...] = ()
     rank_identity: tuple[str, ...] = ()
     lone_rank: str = "TP0"
-    benign: tuple[str, ...] = ()
-    untrusted: tuple[str, ...] = ()
-    bars: tuple[str, ...] = ()
+    benign: tuple[str, ...] = ()  # starts of messages that mean nothing, however they sound
+    untrusted: tuple[str, ...] = ()  # starts of messages that carry users' text
     rank_tag: str = ""  # third-party lines that carry a rank ("[rank3]: …")
     rank_tag_name: str = "TP{rank}"
     recognise: tuple[str, ...] = ()
+    calm: str = ""  # bytes pattern of whole lines that may be skipped in long logs
 
 
 class Profile(Part, frozen=True):
@@ -189,6 +224,8 @@ class Profile(Part, frozen=True):
     rules: tuple[LogRule, ...] = ()
     signatures: tuple[Signature, ...] = ()
     causes: tuple[Cause, ...] = ()
+    places: tuple[Place, ...] = ()
+    hangs: dict[str, str] = {}  # stage → what a stall there most likely is
     include: tuple[str, ...] = ()
 
     def phase(self, name: str) -> PhaseRule:
@@ -212,6 +249,9 @@ class Include(Part, frozen=True):
 
     signatures: tuple[Signature, ...] = ()
     causes: tuple[Cause, ...] = ()
+    places: tuple[Place, ...] = ()
+    wrappers: tuple[str, ...] = ()
+    benign: tuple[str, ...] = ()
 
 
 @functools.cache
@@ -220,9 +260,7 @@ def load_profile(name: str) -> Profile:
     profile = _parse(name, Profile)
     for include in profile.include:
         part = _parse(include, Include)
-        profile = msgspec.structs.replace(
-            profile, signatures=profile.signatures + part.signatures, causes=profile.causes + part.causes
-        )
+        profile = _join(profile, part)
     _check(profile)
     return profile
 
@@ -232,6 +270,21 @@ def profile_names() -> tuple[str, ...]:
     folder = importlib.resources.files("supervisor") / "profiles"
     names = sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
     return tuple(name for name in names if not name.startswith("causes"))
+
+
+def _join(profile: Profile, part: Include) -> Profile:
+    grammar = msgspec.structs.replace(
+        profile.grammar,
+        wrappers=profile.grammar.wrappers + part.wrappers,
+        benign=profile.grammar.benign + part.benign,
+    )
+    return msgspec.structs.replace(
+        profile,
+        grammar=grammar,
+        signatures=profile.signatures + part.signatures,
+        causes=profile.causes + part.causes,
+        places=profile.places + part.places,
+    )
 
 
 _T = TypeVar("_T", Profile, Include)
@@ -255,7 +308,16 @@ def _check(profile: Profile) -> None:
         for phase in (rule.enter, rule.leave, rule.again, rule.draft):
             if phase not in phases | {""}:
                 raise ProfileError(f"profile {profile.name}: rule {rule.name!r} names an unknown phase {phase!r}")
+    names = {signature.name for signature in profile.signatures} | {""}
     for signature in profile.signatures:
+        for other in (signature.beyond, signature.together, signature.repeated, signature.closes):
+            if other not in names:
+                raise ProfileError(f"profile {profile.name}: {signature.name!r} names an unknown signature {other!r}")
+        if _LEADING_WILDCARD.match(signature.pattern) and not signature.at_start:
+            raise ProfileError(
+                f"profile {profile.name}: the pattern of {signature.name!r} begins with a wildcard, which makes a search "
+                "cost the square of the line's length: leave it out"
+            )
         for pattern in (signature.pattern, signature.frames, signature.not_frames, signature.unless):
             _compiles(profile.name, signature.name, pattern)
         for cause in (signature.cause, *signature.by_stage.values()):

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import msgspec
 
+from supervisor.core.clues import Clue, ClueBook
+from supervisor.core.remedy import Figures, remedy
 from supervisor.events import LineMatched
-from supervisor.profile import Profile, Signature
+from supervisor.profile import Profile
 from supervisor.snapshot import DiagnosisView
 
-_NO_EVIDENCE = "insufficient-evidence"
-_KEPT = 400
-_VICTIM_PENALTY = 40
+NO_EVIDENCE = "insufficient-evidence"
+_SURE = 30  # a clue below this is only a sign that something ended
+_EQUAL = 5  # clues so close to the most telling one are its equals: the first of them counts
+_SEVERITIES_ENDED = ("fatal", "stall", "error")
+_SEVERITIES_ALIVE = ("stall", "error", "notice")
+_NATIVE_CODES = frozenset({-11, -7, -6, 139, 135, 134})
+_KILLED_CODES = frozenset({-9, 137})
+_TERMINATED_CODES = frozenset({-15, 143, -2, 130})
 
 
-class Sighting(msgspec.Struct, frozen=True):
-    """A signature seen in the log, at the stage its rank was in."""
+class Guess(msgspec.Struct, frozen=True):
+    """A cause that no line names: concluded from how it ended or where it stands."""
 
-    signature: Signature
-    match: LineMatched
-    stage: str
     cause: str
-
-    @property
-    def weight(self) -> int:
-        """What it says about the cause."""
-        return self.signature.weight - (_VICTIM_PENALTY if self.signature.victim else 0)
+    confidence: float
+    restart: str = ""
 
 
 class CauseFinder:
@@ -32,34 +33,91 @@ class CauseFinder:
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
-        self._signatures = {signature.name: signature for signature in profile.signatures}
-        self._sightings: list[Sighting] = []
+        self._clues = ClueBook(profile)
+        self._figures = Figures(profile)
+
+    @property
+    def clues(self) -> ClueBook:
+        """Everything that was seen."""
+        return self._clues
 
     def observe(self, match: LineMatched, stage: str = "") -> None:
-        """Takes one match in; `stage` is where its rank was."""
-        signature = self._signatures.get(match.rule)
-        if signature is None or len(self._sightings) >= _KEPT:
-            return
-        if signature.stages and stage not in signature.stages:
-            return
-        cause = signature.by_stage.get(stage, signature.cause)
-        self._sightings.append(Sighting(signature, match, stage, cause))
+        """Takes one match in; `stage` is where its rank was ("" when the log does not tell)."""
+        self._figures.observe(match)
+        self._clues.observe(match, stage)
 
-    def conclude(self, exit_code: int | None, signals_sent: frozenset[int], alive: bool, stage: str) -> DiagnosisView:
-        """The most telling sighting; among equals the first."""
-        best = max(self._sightings, key=lambda one: one.weight, default=None)
-        if best is None:
-            return self._view(_NO_EVIDENCE, 0.1)
-        return self._view(best.cause, min(0.99, best.weight / 100), best)
+    def conclude(
+        self,
+        exit_code: int | None,
+        signals_sent: frozenset[int],
+        alive: bool,
+        stage: str,
+        best: Clue | None = None,
+    ) -> DiagnosisView:
+        """The cause of the end, or (`alive`) of the stall or the trouble; what to change; whether a restart helps."""
+        best = best or self.best(_SEVERITIES_ALIVE if alive else _SEVERITIES_ENDED)
+        if best is not None and best.weight >= _SURE:
+            return self.view_of(self.behind(best))
+        guess = self._guess_alive(stage) if alive else self._guess_ended(exit_code, signals_sent, stage)
+        if guess is not None:
+            return self.view_of_guess(guess, best)
+        return self.view_of(best) if best is not None else self.view_of_guess(Guess(NO_EVIDENCE, 0.1), None)
 
-    def _view(self, cause: str, confidence: float, sighting: Sighting | None = None) -> DiagnosisView:
+    def best(self, severities: tuple[str, ...]) -> Clue | None:
+        """The most telling clue of these kinds; of equals the first."""
+        clues = [clue for clue in self._clues.all() if clue.severity in severities]
+        if not clues:
+            return None
+        top = max(clue.weight for clue in clues)
+        return next(clue for clue in clues if clue.weight >= top - _EQUAL)
+
+    def behind(self, clue: Clue) -> Clue:
+        """What a hang hangs in, when the last words of the log tell it."""
+        if clue.cause not in self._profile.hangs.values():
+            return clue
+        return next((other for other in self._clues.all() if other.signature.explains_hang), clue)
+
+    def view_of(self, clue: Clue) -> DiagnosisView:
+        """The answer that a clue gives."""
+        cause = self._figures.resolve(clue)
         known = self._profile.cause(cause)
-        signature = sighting.signature if sighting else None
+        restart = clue.restart(self._clues.served) if cause == clue.cause else ""
         return DiagnosisView(
             cause=cause,
-            restart=(signature.restart if signature else "") or (known.restart if known else "maybe"),
-            remedy=(signature.remedy if signature else "") or (known.remedy if known else ""),
-            evidence_line=sighting.match.line if sighting else 0,
-            evidence=sighting.match.text if sighting else "",
-            confidence=confidence,
+            restart=restart or (known.restart if known else "maybe"),
+            remedy=remedy(self._profile, cause, clue, self._figures),
+            evidence_line=clue.match.line,
+            evidence=clue.match.text,
+            confidence=min(0.99, clue.weight / 100),
         )
+
+    def view_of_guess(self, guess: Guess, clue: Clue | None) -> DiagnosisView:
+        """The answer without a line that names the cause."""
+        known = self._profile.cause(guess.cause)
+        return DiagnosisView(
+            cause=guess.cause,
+            restart=guess.restart or (known.restart if known else "maybe"),
+            remedy=known.remedy if known else "",
+            evidence_line=clue.match.line if clue else 0,
+            evidence=clue.match.text if clue else "",
+            confidence=guess.confidence,
+        )
+
+    def _guess_ended(self, code: int | None, signals: frozenset[int], stage: str) -> Guess | None:
+        if signals:
+            return Guess("external-termination", 0.7)
+        if code in _NATIVE_CODES:
+            return Guess("native-crash", 0.6)
+        if code in _KILLED_CODES and not self._clues.said_fatal:
+            return Guess(
+                "host-oom-killed", 0.5
+            )  # -9 without a word; the engine kills itself so, too, but says it first
+        if code in _TERMINATED_CODES:
+            return Guess("external-termination", 0.6)
+        if code == 2 and stage == self._profile.stages[0]:
+            return Guess("server-args-invalid", 0.4)
+        return None
+
+    def _guess_alive(self, stage: str) -> Guess | None:
+        hang = self._profile.hangs.get(stage)
+        return Guess(hang, 0.35) if hang else None

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from supervisor.core.rules import RuleIndex, rule_index
+from supervisor.core.rules import RuleIndex, RuleMatch, rule_index
 from supervisor.core.signatures import Found, signature_index
 from supervisor.core.traceback import HEAD, TracebackBlock
 from supervisor.events import LineMatched
@@ -41,6 +41,7 @@ class LogReader:
         self._attempt = attempt
         self._blocks: dict[str, TracebackBlock] = {}  # by the tag its lines carry, "" = none
         self._mistrusted = False  # raw lines may go on with a record of users' text
+        self._prefixes = 0  # without any, the format was replaced and every line may be a record
         self.stamp = ""
         self.rank = ""
 
@@ -69,16 +70,28 @@ class LogReader:
                 yield from self._record(segment)
 
     def _record(self, segment: Segment) -> Iterator[LineMatched]:
-        self.stamp, self.rank = segment.stamp, segment.rank
-        if "" in self._blocks:
-            yield from self._traceback(self._blocks.pop(""))
+        self._prefixes += 1
+        self.stamp, self.rank = segment.stamp or self.stamp, segment.rank
+        block = self._blocks.get(segment.rank)
+        if block is not None and block.prefixed and block.goes_on(segment.message):
+            block.takes(segment.message, segment.number)
+            return
+        for tag in {"", segment.rank} & self._blocks.keys():
+            yield from self._traceback(self._blocks.pop(tag))
         self._mistrusted = segment.message.startswith(self._rules.untrusted)
-        if self._mistrusted:
+        if self._mistrusted or segment.message.startswith(self._rules.benign):
             return
         if (rule := self._rules.record(segment.message)) is not None:
             yield self._match(segment, rule.name, rule.fields)
+            if rule.name not in self._rules.telling:
+                return
         if HEAD in segment.message:
-            self._blocks[""] = TracebackBlock.from_record(segment.number, segment.rank, segment.stamp, segment.message)
+            self._blocks[""] = TracebackBlock.from_record(segment.number, segment.rank, self.stamp, segment.message)
+            return
+        if TracebackBlock.begins(segment.message):  # an engine that puts its prefix before every line
+            opened = TracebackBlock(segment.number, segment.rank, self.stamp, segment.message)
+            opened.prefixed = True
+            self._blocks[segment.rank] = opened
             return
         yield from self._found(segment, self._signatures.record(segment.message))
 
@@ -92,22 +105,34 @@ class LogReader:
 
     def _continuation(self, tag: str, segment: Segment) -> Iterator[LineMatched]:
         block = self._blocks.get(tag)
-        found = self._signatures.raw(segment.message) if block is None or block.complete else []
-        rule = self._rules.raw(segment.message) if block is None or block.complete else None
+        begins = TracebackBlock.begins(segment.message)
+        listens = block is None or (block.complete and not begins)
+        rule = self._raw_rule(segment.message) if listens else None
+        found = self._raw_signatures(segment.message) if listens and not begins else []
         if block is not None and not found and rule is None and block.takes(segment.message, segment.number):
             return
         if block is not None:
             yield from self._traceback(self._blocks.pop(tag))
-        if TracebackBlock.begins(segment.message):
+        if begins:
             self._blocks[tag] = TracebackBlock(segment.number, segment.rank, self.stamp, segment.message)
             return
         if rule is not None:
             yield self._match(segment, rule.name, rule.fields)
         yield from self._found(segment, found)
 
+    def _raw_rule(self, message: str) -> RuleMatch | None:
+        rule = self._rules.raw(message)
+        return self._rules.record(message) if rule is None and self._prefixes == 0 else rule
+
+    def _raw_signatures(self, message: str) -> list[Found]:
+        if message.startswith(self._rules.benign):
+            return []
+        found = self._signatures.raw(message)
+        return self._signatures.record(message) if not found and self._prefixes == 0 else found
+
     def _traceback(self, block: TracebackBlock) -> list[LineMatched]:
         found = self._signatures.traceback(block) or [Found(TRACEBACK, {})]
-        common = block.fields()
+        common = {**block.fields(), "stage": self._rules.place(block.frames)}
         return [
             LineMatched(
                 self._attempt,
@@ -134,7 +159,10 @@ class LogReader:
 def segments(rules: RuleIndex, line: Line) -> list[Segment]:
     """The line split in front of every prefix. A record of users' text is never split: it may quote a prefix."""
     text = line.text
-    prefix = rules.prefix.match(text) if text.startswith("[") else rules.prefix.search(text)
+    prefix = rules.leading(text)
+    if prefix is None:
+        text = rules.unwrap(text)
+        prefix = rules.leading(text) or rules.prefix.search(text)
     if prefix is None:
         return [Segment(line.number, "", "", text, False)]
     parts = []
@@ -145,7 +173,7 @@ def segments(rules: RuleIndex, line: Line) -> list[Segment]:
         following = rules.prefix.search(text, prefix.end()) if trusted else None
         end = following.start() if following is not None else len(text)
         rank = rules.canonical(prefix["ranks"] or "")
-        parts.append(Segment(line.number, rank, prefix["stamp"], text[prefix.end() : end], True))
+        parts.append(Segment(line.number, rank, prefix["stamp"] or "", text[prefix.end() : end], True))
         if following is None:
             break
         prefix = following

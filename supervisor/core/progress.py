@@ -120,11 +120,11 @@ class PhaseTracker:
         return self.stage_of(rank) if rank is not None and name else self.stage
 
     def stage_of(self, rank: Rank) -> str:
-        """A nested phase has the stage of the phase around it."""
+        """A nested phase has the stage of the phase around it, if that is a later one than its own."""
         rule = self._phases[rank.step.phase]
-        if rule.nested and rank.outer is not None:
-            return self._phases[rank.outer.phase].stage
-        return rule.stage
+        if not rule.nested or rank.outer is None:
+            return rule.stage
+        return max(rule.stage, self._phases[rank.outer.phase].stage, key=self._profile.stages.index)
 
     # --- one match ---------------------------------------------------------------------------------------------------
 
@@ -148,14 +148,16 @@ class PhaseTracker:
             return True
         if not phase:
             return False
-        return self._enter(rank, phase, now)
+        return self._enter(rank, phase, now, weak=rule.weak)
 
     def _everyone(self, rule: LogRule, match: LineMatched, now: float) -> bool:
         moved = [self._enter(rank, self._named(rule.enter), now) for rank in list(self._ranks.values())]
         self._ranks[LAUNCHER].hear(match)
         return any(moved)
 
-    def _enter(self, rank: Rank, phase: str, now: float) -> bool:
+    def _enter(self, rank: Rank, phase: str, now: float, *, weak: bool = False) -> bool:
+        if weak and rank.step.phase != self._order[0]:
+            return False
         if phase not in self._order:
             self._order.append(phase)
         nested = self._phases[phase].nested
@@ -194,7 +196,7 @@ class PhaseTracker:
         entered = False
         stage = self._phases[rule.enter].stage if rule.enter else ""
         if stage and self.stage_of(rank) != stage:
-            entered = self._enter(rank, self._named(rule.enter), now)
+            entered = self._enter(rank, self._named(rule.enter), now, weak=rule.weak)
         rank.hear(match)
         return rank.count(progress, match.fields.get("label", ""), now) or entered
 

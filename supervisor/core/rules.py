@@ -8,6 +8,7 @@ import msgspec
 
 from supervisor.profile import LogRule, Profile
 
+_RANK_WORD = re.compile(r"([A-Z]+(?:_[A-Z]+)*)(\d+)")
 _STARTS_KEYED = 4  # letters by which rules are looked up
 
 
@@ -46,14 +47,36 @@ class RuleIndex:
         self._bars = [one for one in compiled if one.rule.bar]
         self._records = _Keyed([one for one in lines if one.rule.where in ("record", "any")])
         self._raws = _Keyed([one for one in lines if one.rule.where in ("raw", "any")])
-        self.prefix = re.compile(profile.grammar.prefix)
+        grammar = profile.grammar
+        self.prefix = re.compile(grammar.prefix)
+        self._loose = re.compile(grammar.loose_prefix) if grammar.loose_prefix else None
+        self._wrapped = re.compile(f"(?:{'|'.join(grammar.wrappers)})+") if grammar.wrappers else None
+        self.benign = grammar.benign
+        self.places = [(re.compile(place.frames), place.stage) for place in profile.places]
         self.untrusted = profile.grammar.untrusted
+        self.telling = frozenset(rule.name for rule in profile.rules if rule.hint in ("fatal", "drain"))
         self.sampled = frozenset(rule.name for rule in profile.rules if rule.sampled)
         self._tag = re.compile(profile.grammar.rank_tag) if profile.grammar.rank_tag else None
         self._tag_name = profile.grammar.rank_tag_name
         self._order = profile.grammar.rank_order
         self._identity = profile.grammar.rank_identity
         self._ranks: dict[str, str] = {"": ""}
+
+    def leading(self, text: str) -> re.Match[str] | None:
+        """The prefix at the start of the line, in any of its forms."""
+        found = self.prefix.match(text)
+        if found is None and self._loose is not None:
+            found = self._loose.match(text)
+        return found
+
+    def unwrap(self, text: str) -> str:
+        """The line without what a collector has put in front of it."""
+        found = self._wrapped.match(text) if self._wrapped is not None else None
+        return text[found.end() :] if found is not None else text
+
+    def place(self, frames: str) -> str:
+        """The stage that a traceback's functions tell, "" when they tell none."""
+        return next((stage for pattern, stage in self.places if pattern.search(frames)), "")
 
     def record(self, message: str) -> RuleMatch | None:
         """Behind the engine's prefix."""
@@ -86,7 +109,7 @@ class RuleIndex:
         return known
 
     def _canonical(self, ranks: str) -> str:
-        words = {word.rstrip("0123456789"): word for word in ranks.split()}
+        words = {word: word + number for word, number in _RANK_WORD.findall(ranks)}
         identity = [name for name in self._identity if name in words]
         names = identity or [name for name in self._order if name in words]
         return " ".join(words[name] for name in names)

@@ -9,29 +9,27 @@ import msgspec
 from supervisor.core.traceback import TracebackBlock
 from supervisor.profile import Profile, Signature
 
-# `.*?X` searched for costs the square of the line's length when X is not in it (26 s for one 19 kB line of arguments).
-_LEADING_WILDCARD = re.compile(r"(?P<flags>\(\?[a-z]+\))?(?:\.\*\??|\(\?:\.\*\??\))")
+TEXT_SEARCHED = 4096  # letters: patterns are tried at each, so a long line must not cost seconds
 
 
 class Compiled(msgspec.Struct, frozen=True):
-    """One signature with its patterns compiled. `floating`: the pattern may match anywhere, also in a raw line."""
+    """One signature with its patterns compiled."""
 
     signature: Signature
     pattern: re.Pattern[str] | None
     frames: re.Pattern[str] | None
     not_frames: re.Pattern[str] | None
     unless: re.Pattern[str] | None
-    floating: bool
 
-    def in_text(self, text: str, *, anchored: bool) -> re.Match[str] | bool | None:
-        """The match in a line; `anchored` = at its start (raw lines can be anybody's text)."""
+    def in_text(self, text: str) -> re.Match[str] | bool | None:
+        """The match in a text, if it says what the signature means."""
         if self.signature.needles and not any(needle in text for needle in self.signature.needles):
             return None
         if self.unless is not None and self.unless.search(text):
             return None
         if self.pattern is None:
             return True
-        return self.pattern.match(text) if anchored and not self.floating else self.pattern.search(text)
+        return self.pattern.match(text) if self.signature.at_start else self.pattern.search(text)
 
     def in_traceback(self, texts: str, frames: str) -> re.Match[str] | bool | None:
         """The match among the exceptions of a traceback whose functions fit."""
@@ -39,7 +37,7 @@ class Compiled(msgspec.Struct, frozen=True):
             return None
         if self.not_frames is not None and self.not_frames.search(frames):
             return None
-        return self.in_text(texts, anchored=False)
+        return self.in_text(texts)
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -59,23 +57,23 @@ class SignatureIndex:
         self._tracebacks = [one for one in compiled if "traceback" in one.signature.where]
 
     def record(self, message: str) -> list[Found]:
-        """In an engine's record, anywhere in its message."""
-        return _in_line(self._records, message, anchored=False)
+        """In an engine's record."""
+        return _in_line(self._records, message[:TEXT_SEARCHED])
 
     def raw(self, message: str) -> list[Found]:
-        """In a line without prefix, at its start."""
-        return _in_line(self._raws, message, anchored=True)
+        """In a line without prefix."""
+        return _in_line(self._raws, message[:TEXT_SEARCHED])
 
     def traceback(self, block: TracebackBlock) -> list[Found]:
         """In the exceptions of a traceback."""
-        texts = "\n".join(raised.text for raised in block.chain)
+        texts = "\n".join(raised.text for raised in block.chain)[:TEXT_SEARCHED]
         frames = block.frames
         found = [(one, one.in_traceback(texts, frames)) for one in self._tracebacks]
         return [Found(one.signature.name, _groups(match)) for one, match in found if match]
 
 
-def _in_line(candidates: list[Compiled], text: str, *, anchored: bool) -> list[Found]:
-    found = [(one, one.in_text(text, anchored=anchored)) for one in candidates]
+def _in_line(candidates: list[Compiled], text: str) -> list[Found]:
+    found = [(one, one.in_text(text)) for one in candidates]
     return [Found(one.signature.name, _groups(match)) for one, match in found if match]
 
 
@@ -86,15 +84,12 @@ def _groups(match: re.Match[str] | bool | None) -> dict[str, str]:
 
 
 def _compile(signature: Signature) -> Compiled:
-    leading = _LEADING_WILDCARD.match(signature.pattern)
-    rest = signature.pattern[leading.end() :] if leading else signature.pattern
     return Compiled(
         signature,
-        _pattern((leading["flags"] or "") + rest if leading else rest),
+        _pattern(signature.pattern),
         _pattern(signature.frames),
         _pattern(signature.not_frames),
         _pattern(signature.unless),
-        floating=leading is not None,
     )
 
 

@@ -8,7 +8,16 @@ import msgspec
 
 HEAD = "Traceback (most recent call last):"
 _FRAME = re.compile(r'\s*File "(?P<file>[^"]*)", line \d+, in (?P<function>\S+)')
-_EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?::(?:\s+(?P<message>.*))?)?$", re.DOTALL)
+_EXCEPTION = re.compile(r"(?P<type>(?:\w+\.)*[A-Z]\w*)(?::(?:\s*(?P<message>.*))?)?$", re.DOTALL)
+# an exception's last line alone, as excerpts have it
+_BARE = re.compile(
+    r"(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception|Interrupt|Fault|Timeout|Failure)|Exception|SystemExit)(?::\s|\s*$)"
+)
+# Python's fault handler: a head per thread, then frames with the newest first
+_FATAL = re.compile(r"Fatal Python error: (?P<message>.*)")
+_THREAD = re.compile(r"(?P<current>Current thread|Thread) 0x\w+.*\(most recent call first\)")
+_STACK_FRAME = re.compile(r'\s*File "(?P<file>[^"]*)", line \d+ in (?P<function>\S+)')
+_FATAL_TYPE = "Fatal Python error"
 _CHAINS = (
     "During handling of the above exception, another exception occurred:",
     "The above exception was the direct cause of the following exception:",
@@ -39,9 +48,11 @@ class TracebackBlock:
         self.rank = rank
         self.stamp = stamp
         self.header = header
+        self.prefixed = False  # every line of it has a prefix of its own
         self.chain: list[Raised] = [Raised(line)]
         self._line = line
         self._count = 0
+        self._stack = False
         self._message_lines = 0
         self._chained = False  # a line has announced that another exception follows
         self._add(text)
@@ -55,12 +66,18 @@ class TracebackBlock:
     @staticmethod
     def begins(text: str) -> bool:
         """Whether this raw line begins a traceback, or goes on with one whose head is not in the log."""
-        return HEAD in text or _FRAME.match(text) is not None
+        return HEAD in text or any(pattern.match(text) for pattern in (_FRAME, _BARE, _FATAL, _THREAD))
 
     @property
     def complete(self) -> bool:
         """Whether the exception's own line has been seen."""
         return bool(self.chain[-1].type)
+
+    def goes_on(self, text: str) -> bool:
+        """Whether a record with its own prefix belongs to this traceback."""
+        if self.complete:
+            return text.startswith(_CHAINS) or not text.strip() or (self._chained and HEAD in text)
+        return text.startswith(" ") or not text.strip() or self.begins(text) or _EXCEPTION.match(text) is not None
 
     def takes(self, text: str, line: int) -> bool:
         """Adds the line if it belongs to this traceback."""
@@ -80,6 +97,8 @@ class TracebackBlock:
         if text.startswith(_CHAINS):
             self._chained = True
             return
+        if self._add_stack(text):
+            return
         raised = self.chain[-1]
         if HEAD in text:
             if raised.type or raised.frames:
@@ -95,6 +114,24 @@ class TracebackBlock:
             raised.frames.append(f"{_base(frame['file'])}:{frame['function']}")
             return
         self._text(raised, text)
+
+    def _add_stack(self, text: str) -> bool:
+        """Lines of Python's fault handler; only the stack of the thread that failed counts."""
+        raised = self.chain[-1]
+        if fatal := _FATAL.match(text):
+            raised.type, raised.message, raised.line = _FATAL_TYPE, fatal["message"], self._line
+            return True
+        if thread := _THREAD.match(text):
+            self._stack = thread["current"] != "Thread"
+            if not raised.type:
+                raised.type, raised.message, raised.line = _FATAL_TYPE, "stack of the current thread", self._line
+            return True
+        frame = _STACK_FRAME.match(text)
+        if frame is None:
+            return False
+        if self._stack:
+            raised.frames.insert(0, f"{_base(frame['file'])}:{frame['function']}")
+        return True
 
     def _text(self, raised: Raised, text: str) -> None:
         if raised.type:
@@ -146,4 +183,4 @@ class TracebackBlock:
 
 
 def _base(path: str) -> str:
-    return "/".join(path.rsplit("/", 2)[-2:])
+    return "/".join(path.rsplit("/", 3)[-3:])

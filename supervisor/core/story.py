@@ -1,0 +1,246 @@
+"""Tells the story of a whole log: phases, clues, verdict. What the daemon does live, for a file somebody else wrote."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+
+import msgspec
+
+from supervisor.core.clues import Clue, seconds
+from supervisor.core.diagnose import CauseFinder, Guess
+from supervisor.core.grammar import LogReader
+from supervisor.core.progress import Movement, PhaseTracker
+from supervisor.events import LineMatched
+from supervisor.lines import Line
+from supervisor.profile import LogRule, Profile
+from supervisor.snapshot import DiagnosisView, StartupView
+
+_TELLING = 30  # errors below this weight do not make a serving engine a damaged one
+_PENDING = 2  # requests that were running when the log fell silent: one may have been a stream's last line
+
+
+class Verdict(enum.StrEnum):
+    """What the log says in one word."""
+
+    READY = "ready"
+    WARMING = "warming"
+    STALLED = "stalled"
+    CRASHED = "crashed"
+    DEGRADED = "degraded"
+    UNKNOWN = "unknown engine"
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """The log's story. Times are seconds of the log's own clock (`core.clues.seconds`)."""
+
+    verdict: Verdict
+    stage: str
+    phase: str
+    view: StartupView
+    diagnosis: DiagnosisView
+    clues: tuple[Clue, ...]
+    attempts: int
+    first_stamp: str
+    last_stamp: str
+    last_line: str
+    last_number: int
+    silent_s: float | None
+    ended: float
+
+
+class LogStory:
+    """Reads lines from first to last; several attempts in one file are told apart, the last one counts."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+        self._rules = {rule.name: rule for rule in profile.rules}
+        self._reader = LogReader(profile, 1)
+        self._attempts = 1
+        self._clock = 0.0
+        self._first_stamp = ""
+        self._begin()
+
+    def _begin(self) -> None:
+        self._tracker = PhaseTracker(self._profile)
+        self._finder = CauseFinder(self._profile)
+        self._moved = False
+        self._slow = ""  # the cause of slowness, while the log stands where it is slow
+        self._pending = 0
+        self._ready_line = 0
+        self._last_line = ""
+        self._last_number = 0
+
+    def read(self, lines: Iterable[Line]) -> None:
+        """Takes the next lines in."""
+        for match in self._reader.read(lines):
+            self._take(match)
+
+    def _take(self, match: LineMatched) -> None:
+        rule = self._rules.get(match.rule)
+        if rule is not None and rule.hint == "restart" and self._over():
+            self._attempts += 1
+            self._begin()
+        now = self._time(match.stamp)
+        if self._last_number == 0:
+            self._tracker.begin(now)
+        self._last_line, self._last_number = match.text, match.line
+        advance = self._tracker.observe(match, now)
+        if advance.movement is Movement.PROGRESS and rule is not None and rule.hint != "restart":
+            self._moved = True
+        if advance.ready:
+            self._ready_line = match.line
+        if rule is not None:
+            self._note(rule, match)
+        self._finder.observe(match, self._stage_at(match))
+
+    def _over(self) -> bool:
+        """Whether what was read so far was an attempt of its own, and not the lines before the first launch line."""
+        return self._moved or self._finder.clues.said_fatal
+
+    def _time(self, stamp: str) -> float:
+        """The log's clock; it never goes backwards (lines of one second come in any order, clocks are set)."""
+        if stamp:
+            self._first_stamp = self._first_stamp or stamp
+            self._clock = max(self._clock, seconds(stamp))
+        return self._clock
+
+    def _stage_at(self, match: LineMatched) -> str:
+        return self._tracker.rank_stage(match.rank) if self._moved else ""
+
+    def _note(self, rule: LogRule, match: LineMatched) -> None:
+        """What is remembered of lines that tell about pace."""
+        if rule.life:
+            running, queued = match.fields.get("running", ""), match.fields.get("queued", "")
+            self._pending = int(running or 0) + int(queued or 0)
+        if rule.slow:
+            self._slow = rule.slow if not rule.slow_below_per_s or _slower(match, rule.slow_below_per_s) else ""
+        elif rule.enter or rule.leave:
+            self._slow = ""
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def conclude(self, now: float | None = None, exit_code: int | None = None) -> Outcome:
+        """The story as far as it was read. `now` is the log's clock at the moment of the question."""
+        for match in self._reader.finish():
+            self._take(match)
+        silent_s = max(0.0, now - self._clock) if now is not None and self._clock else None
+        verdict = self._verdict(silent_s, exit_code)
+        alive = verdict in (Verdict.READY, Verdict.WARMING, Verdict.STALLED, Verdict.DEGRADED)
+        best = self._best(verdict)
+        stage = self._stage(verdict, best)
+        view = self._tracker.view(self._clock)
+        return Outcome(
+            verdict=verdict,
+            stage=stage,
+            phase=self._phase(stage, view),
+            view=view,
+            diagnosis=self._diagnosis(verdict, best, exit_code, stage, alive),
+            clues=tuple(self._finder.clues.all()),
+            attempts=self._attempts,
+            first_stamp=self._first_stamp,
+            last_stamp=self._reader.stamp,
+            last_line=self._last_line,
+            last_number=self._last_number,
+            silent_s=silent_s,
+            ended=self._clock,
+        )
+
+    def _verdict(self, silent_s: float | None, exit_code: int | None) -> Verdict:
+        clues = self._finder.clues
+        severities = {clue.severity for clue in clues.all() if clue.severity != "error" or self._damages(clue)}
+        if exit_code is not None and (exit_code != 0 or clues.draining):
+            return Verdict.CRASHED
+        if clues.said_fatal or clues.draining or "fatal" in severities:
+            return Verdict.CRASHED
+        if "stall" in severities or self._silent(silent_s):
+            return Verdict.STALLED
+        if "error" in severities:
+            return Verdict.DEGRADED
+        if self._tracker.ready_seen or clues.served:
+            return Verdict.READY if self._tracker.ready_seen or not self._in_warmup() else Verdict.WARMING
+        if not self._moved and not clues.all() and self._last_number == 0:
+            return Verdict.UNKNOWN
+        return Verdict.WARMING
+
+    def _in_warmup(self) -> bool:
+        """The warm-up's own request is no service; without any start-up line the excerpt is one of serving."""
+        return self._moved and not self._tracker.ready_seen
+
+    def _damages(self, clue: Clue) -> bool:
+        after_ready = clue.match.line >= self._ready_line
+        return clue.weight >= _TELLING and after_ready and not (clue.disproved and not self._ready_line)
+
+    def _silent(self, silent_s: float | None) -> bool:
+        if silent_s is None:
+            return False
+        if self._serves():
+            return self._pending >= _PENDING and silent_s > self._profile.phases[0].stall_s
+        return (
+            silent_s
+            > self._profile.phase(self._tracker.view(self._clock).phase or self._profile.phases[0].name).stall_s
+        )
+
+    def _serves(self) -> bool:
+        return self._tracker.ready_seen or (self._finder.clues.served and not self._in_warmup())
+
+    def _best(self, verdict: Verdict) -> Clue | None:
+        wanted = {
+            Verdict.CRASHED: ("fatal", "stall", "error"),
+            Verdict.STALLED: ("stall", "error", "notice"),
+            Verdict.DEGRADED: ("error",),
+        }.get(verdict, ())
+        if verdict is Verdict.CRASHED:
+            fatal = self._finder.best(("fatal",))
+            wanted = wanted if fatal is None or fatal.weight < _TELLING else ("fatal",)
+        return self._finder.best(wanted)
+
+    def _stage(self, verdict: Verdict, best: Clue | None) -> str:
+        """The stage of the slowest rank; where the log does not tell it, that of what went wrong."""
+        stages = self._profile.stages
+        reached = self._tracker.stage if self._moved else ""
+        if self._serves() and reached != stages[-1]:
+            reached = stages[-1]
+        if best is None or verdict not in (Verdict.CRASHED, Verdict.STALLED, Verdict.DEGRADED):
+            return reached or (stages[-1] if self._serves() else stages[0])
+        if best.signature.certain_stage:
+            return best.signature.stage
+        told = best.told_stage or self._told_elsewhere()
+        if told == stages[-1] and reached and not self._serves():
+            return stages[-2]  # the event loop runs the warm-up's request, too
+        return told or reached or best.stage or self._cause_stage(best) or stages[0]
+
+    def _told_elsewhere(self) -> str:
+        """An excerpt may have the exception in one place and the functions in another."""
+        if self._moved:
+            return ""
+        told = (clue.told_stage for clue in self._finder.clues.all() if clue.severity == "fatal")
+        return next((stage for stage in told if stage), "")
+
+    def _cause_stage(self, clue: Clue) -> str:
+        known = self._profile.cause(clue.cause)
+        return known.stage if known else ""
+
+    def _phase(self, stage: str, view: StartupView) -> str:
+        if view.stage == stage and view.phase:
+            return view.phase
+        return next((phase.name for phase in self._profile.phases if phase.stage == stage), "")
+
+    def _diagnosis(
+        self, verdict: Verdict, best: Clue | None, exit_code: int | None, stage: str, alive: bool
+    ) -> DiagnosisView:
+        if verdict in (Verdict.READY, Verdict.WARMING):
+            cause = self._slow if verdict is Verdict.WARMING and self._slow else "healthy"
+            return self._finder.view_of_guess(Guess(cause, 0.8, "no"), None)
+        if verdict is Verdict.CRASHED and self._slow and (best is None or best.weight < _TELLING):
+            return self._finder.view_of_guess(Guess(self._slow, 0.4, "maybe"), best)  # somebody lost patience
+        return self._finder.conclude(exit_code, frozenset(), alive, stage, best)
+
+
+def _slower(match: LineMatched, limit_per_s: float) -> bool:
+    try:
+        value = float(match.fields.get("rate", ""))
+    except ValueError:
+        return False
+    rate = 1.0 / value if match.fields.get("per", "").startswith("s/") and value else value
+    return rate < limit_per_s
