@@ -91,6 +91,11 @@ def _options(known: argparse.Namespace, environ: Mapping[str, str]) -> Options:
     values = vars(known)
     texts = values.pop("scenario") or [environ.get("SGLSUP_SIM_SCENARIO", "")]
     pairs = values.pop("phase_seconds").split(",")
+    if values["dialect"] not in DIALECTS or values["speed"] <= 0:
+        raise SystemExit(
+            f"cannot play dialect {values['dialect']!r} at speed {values['speed']}: "
+            f"dialects are {' '.join(sorted(DIALECTS))}, the speed is above 0; nothing was started"
+        )
     return Options(**values, scenarios=parse_scenarios(texts), phase_seconds=tuple(_pair(p) for p in pairs if p))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import select
@@ -14,8 +13,9 @@ from supervisor.simulator import texts
 from supervisor.simulator.clock import Clock, Log, is_quiet
 from supervisor.simulator.dialect import Dialect
 from supervisor.simulator.failures import LAUNCHER_GONE, PEER_RESET, Cause, scheduler_traceback
+from supervisor.simulator.meeting import Meetings, PeerLostError
 from supervisor.simulator.options import Options
-from supervisor.simulator.plan import LOCAL_PHASES, PEER_LOST_S, Fate, FateKind, Plan, RankPlan, StepPlan
+from supervisor.simulator.plan import LOCAL_PHASES, Fate, FateKind, Plan, RankPlan, StepPlan
 from supervisor.simulator.processes import ArgumentArea, die_with_parent, set_title
 from supervisor.simulator.scenario import DEFAULT_ORPHAN_LIFE_S, Kind, Scenario
 from supervisor.simulator.script import flood_emission, rank_fate
@@ -25,10 +25,6 @@ _GIB = 1 << 30
 _DECODE_LOG_INTERVAL = 40
 _FINEST_TICK_S = 0.002
 _AFTER_BARK_S = 5.0  # the watchdog lets its stack dumps be written before it sends SIGQUIT
-
-
-class PeerLostError(Exception):
-    """A collective failed because another rank is gone."""
 
 
 class Generation:
@@ -48,18 +44,12 @@ class Scheduler:
         self._plan = plan
         self._mine = mine
         self._wires = wires
-        self._peers = [peer for peer in peers if peer is not wires]
         self._launcher = launcher
         self._clock = Clock(plan.options.speed)
         self._log = Log(is_quiet(plan.options))
-        self._arrived = 0
-        self._poll = select.poll()
-        self._lost_at: float | None = None
-        self._in_collective = False
+        self._meetings = Meetings(wires, peers, self._clock)
         self._running: list[Generation] = []
-        self._serving = False
-        for peer in self._peers:
-            self._poll.register(peer.life_read, 0)  # only POLLHUP, which poll reports unasked
+        self._held_gb = 0.0
 
     def run(self, area: ArgumentArea) -> int:
         """Exit code 0 even after an exception, as in the real one: it is no success."""
@@ -69,8 +59,8 @@ class Scheduler:
                 if number == 0:
                     set_title(area, self._mine.rank.title)
                     die_with_parent()
-                self._hold_memory(step.held_gb)
-                self._barrier()
+                self._meetings.in_collective = self._dialect.watches_serving
+                self._meetings.meet()
             self._wires.scheduler_end.send(b"R")
             self._serve()
         except PeerLostError:
@@ -83,52 +73,15 @@ class Scheduler:
 
     def _play(self, step: StepPlan) -> None:
         begin = self._clock.now()
-        self._in_collective = step.phase not in LOCAL_PHASES and self._dialect.watches_serving
+        self._hold_memory(step.held_gb)  # a model's tensors are allocated before they are filled
+        self._meetings.in_collective = step.phase not in LOCAL_PHASES and self._dialect.watches_serving
         for emission in step.emissions:
-            self._wait_until(begin + self._clock.real(emission.at_s - step.begin_s))
+            self._meetings.wait_until(begin + self._clock.real(emission.at_s - step.begin_s))
             self._log.emit(emission)
         if step.fate:
-            self._wait_until(begin + self._clock.real(step.fate.at_s - step.begin_s))
+            self._meetings.wait_until(begin + self._clock.real(step.fate.at_s - step.begin_s))
             self._meet(step.fate)
-        self._wait_until(begin + self._clock.real(step.end_s - step.begin_s))
-
-    def _wait_until(self, moment: float) -> None:
-        while (left := moment - self._clock.now()) > 0:
-            self._look(left)
-
-    def _look(self, timeout_s: float | None) -> list[int]:
-        """Wait for the timeout (None: without limit, for a peer or the launcher decides), noticing lost peers."""
-        if self._lost_at is not None and self._in_collective:
-            left = self._lost_at - self._clock.now()
-            if left <= 0:
-                raise PeerLostError
-            timeout_s = left if timeout_s is None else min(left, timeout_s)
-        ready = []
-        for descriptor, event in self._poll.poll(None if timeout_s is None else timeout_s * 1000):
-            if any(peer.life_read == descriptor for peer in self._peers):
-                self._poll.unregister(descriptor)
-                self._lost_at = self._lost_at or self._clock.now() + self._clock.real(PEER_LOST_S)
-            elif event:
-                ready.append(descriptor)
-        return ready
-
-    def _barrier(self) -> None:
-        """Every rank tells every other; nobody goes on before all have told. A stopped rank stops them all."""
-        self._arrived += len(self._peers)
-        self._in_collective = self._serving or self._dialect.watches_serving
-        for peer in self._peers:
-            with contextlib.suppress(BrokenPipeError):  # that peer is dead: its life pipe tells, in due time
-                os.write(peer.arrivals_write, b".")
-        self._poll.register(self._wires.arrivals_read, select.POLLIN)
-        watchdog_at = self._clock.now() + self._clock.real(self._options.watchdog_timeout_s) if self._serving else None
-        while self._arrived > 0:
-            left = None if watchdog_at is None else max(0.0, watchdog_at - self._clock.now())
-            if self._wires.arrivals_read in self._look(left):
-                self._arrived -= len(os.read(self._wires.arrivals_read, self._arrived))
-            elif watchdog_at is not None and self._clock.now() >= watchdog_at:
-                watchdog_at = None
-                self._bark()
-        self._poll.unregister(self._wires.arrivals_read)
+        self._meetings.wait_until(begin + self._clock.real(step.end_s - step.begin_s))
 
     def _bark(self) -> None:
         """The scheduler's own watchdog: a batch is running and no forward pass has ended for --watchdog-timeout."""
@@ -140,8 +93,9 @@ class Scheduler:
     def _hold_memory(self, held_gb: float) -> None:
         """Tell a fake NVML how much this rank has allocated; renamed into place so that nobody reads half a file."""
         directory = self._plan.options.gpu_dir
-        if not directory:
+        if not directory or held_gb == self._held_gb:
             return
+        self._held_gb = held_gb
         path, scratch = f"{directory}/{os.getpid()}", f"{directory}/.{os.getpid()}"
         with open(scratch, "w", encoding="utf-8") as file:
             json.dump({"device": self._mine.rank.device, "bytes": int(held_gb * _GIB)}, file)
@@ -200,17 +154,17 @@ class Scheduler:
 
     def _serve(self) -> None:
         """Answers `H id` (health) and `G id prompt new rate` (generation) with `A id` and `T id count`."""
-        self._serving = self._in_collective = True
+        self._meetings.in_collective = True
         doom = self._doom()
         begin = self._clock.now()
-        self._poll.register(self._wires.scheduler_end, select.POLLIN)
+        self._meetings.hear_launcher(True)
         while True:
             until = begin + self._clock.real(doom[0]) if doom else None
             if doom and until is not None and self._clock.now() >= until:
                 self._meet_in_service(doom[1])
                 doom = None
                 continue
-            if self._wires.scheduler_end.fileno() in self._look(self._patience(until)):
+            if self._wires.scheduler_end.fileno() in self._meetings.look(self._patience(until)):
                 message = self._wires.scheduler_end.recv(4096)
                 if not message:
                     raise BrokenPipeError
@@ -263,9 +217,9 @@ class Scheduler:
 
     def _meet_peers(self) -> None:
         """A forward pass needs every rank; meanwhile nothing else is heard, not even a health probe."""
-        self._poll.unregister(self._wires.scheduler_end)
-        self._barrier()
-        self._poll.register(self._wires.scheduler_end, select.POLLIN)
+        self._meetings.hear_launcher(False)
+        self._meetings.meet(self._options.watchdog_timeout_s, self._bark)
+        self._meetings.hear_launcher(True)
 
     def _prefill(self, tokens: int) -> None:
         if not self._mine.rank.leads_group:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from supervisor.simulator import texts
+from supervisor.simulator.beat import Beat
 from supervisor.simulator.dialect import DIALECTS, Dialect, Who
 from supervisor.simulator.failures import CAUSES, Where, scheduler_traceback, warmup_error
 from supervisor.simulator.failures import launcher_traceback as launcher_text
@@ -15,7 +16,7 @@ from supervisor.simulator.layout import Rank, local_ranks
 from supervisor.simulator.options import Options
 from supervisor.simulator.plan import LOCAL_PHASES, MAIN, Emission, Fate, FateKind, Plan, RankPlan, StepPlan
 from supervisor.simulator.scenario import Kind, Scenario, ScenarioError
-from supervisor.simulator.steps import Beat, Step, StepWriter
+from supervisor.simulator.steps import Step, StepWriter
 
 LAUNCHER_PHASES = ("launch", "tokenizer", "warmup")
 _FLOOD_LINE = "Unexpected key in checkpoint: model.layers.60.mlp.experts.255.down_proj.input_scale; ignored" + "." * 60

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from supervisor.simulator import noise
 from supervisor.simulator.bars import BarStep, capture_bar, loading_bar, plain_bar
+from supervisor.simulator.beat import Beat
 from supervisor.simulator.dialect import Dialect, Who
 from supervisor.simulator.options import Options
 
@@ -15,16 +17,6 @@ _SPECULATIVE_SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26
 _PREFILL_SIZES = (4, 8, 12, 16, 20, 24, 28, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)
 _LAST = 0.999
 _SITE = "/opt/sglang/lib/python3.12/site-packages"
-
-
-class Beat(NamedTuple):
-    """A write at this fraction of its step; `{rank}` in the text is the rank's number."""
-
-    at: float
-    text: str
-    who: Who = Who.ALL
-    raw: bool = False  # no timestamp, no prefix, no line end added
-    stdout: bool = False  # C++ libraries and the access log write to stdout
 
 
 class Step(NamedTuple):
@@ -131,27 +123,21 @@ class StepWriter:
         beats = self._init_lines(0.0, 0.9)
         world = self._options.tp * self._options.pp
         if world > 1:
-            gloo = f"[Gloo] Rank {{rank}} is connected to {world - 1} peer ranks. "
-            gloo += f"Expected number of connected peer ranks is : {world - 1}\n"
-            beats += [Beat(0.2 + 0.1 * n, gloo, raw=True, stdout=True) for n in range(3)]
-            beats.append(Beat(0.5, "sglang is using nccl==2.27.5"))
-            beats.append(Beat(0.7, "Custom allreduce is disabled because this process group spans across nodes."
-                              if self._options.nnodes > 1 else "NCCL version 2.27.5+cuda12.9\n",
-                              Who.FIRST, raw=self._options.nnodes == 1, stdout=True))  # fmt: skip
-        for model in ("mimo_v2", "kimi_vl"):
-            text = f"Ignore import error when loading sglang.srt.models.{model}: No module named 'cutlass'"
-            beats.append(Beat(0.95, text))
-        return self._step("dist-init", beats)
+            beats += noise.communicators(world, self._options.nnodes)
+        return self._step("dist-init", [*beats, *noise.ignored_imports()])
 
     def _weights(self, phase: str, model: str, gb: float, before: Iterable[Beat] = ()) -> Step:
         """The bar ends at 80 % of the time: the rest is the silent repacking of the weights."""
         who = self._dialect.target_lines
         seconds = self._options.seconds(phase)
         begin = Beat(0.03, f"Load weight begin. avail mem={self._memory.avail_gb:.2f} GB", who)
+        loud = noise.loud_but_harmless() if phase == "weights" else []
         total = 1 if phase == "draft-weights" else self._options.shards
         bar = _beats_of_bar(loading_bar(self._bar_word, total, seconds * 0.7, self._dialect.newline_bar), 0.04, 0.8)
         self._memory.take(gb)
-        return self._step(phase, [*before, begin, *bar, Beat(_LAST, self._load_end(model, gb, seconds * 0.97), who)])
+        return self._step(
+            phase, [*before, begin, *loud, *bar, Beat(_LAST, self._load_end(model, gb, seconds * 0.97), who)]
+        )
 
     @property
     def _bar_word(self) -> str:

@@ -1,6 +1,8 @@
 """A start of the fake engine: its process tree, its port and its ways to fail, seen from outside."""
 
+import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -268,3 +270,28 @@ def test_an_idle_engine_sleeps(start):
     while time.monotonic() < end:
         engine.read(end - time.monotonic())
     assert sum(cpu_ticks(pid) for pid in pids) - before <= 3
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_live_start_prints_what_render_prints(start, dialect):
+    arguments = ["--tp", "2", "--dialect", dialect, "--shards", "4", "--speculative-algorithm", "EAGLE3"]
+    engine = start(*arguments)
+    live = engine.until(READY)
+    command = [sys.executable, "-m", "supervisor.simulator", "render", "--port", str(engine.port), *arguments]
+    rendered = subprocess.run(command, check=True, capture_output=True).stdout
+    for prefix in (" TP0", " TP1", ""):
+        assert messages(live, prefix) == messages(rendered, prefix)
+
+
+def messages(log: bytes, prefix: str) -> list[bytes]:
+    """Records of one process in its order, without clock, pid and client port."""
+    found = re.findall(rb"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d" + prefix.encode() + rb"\] ([^\r\n]*)", log)
+    records = [re.split(rb"\[\d{4}-", message)[0] for message in found]
+    return [re.sub(rb"process \[\d+\]|:503\d\d ", b"", record) for record in records]
+
+
+def test_a_rank_that_stalls_in_the_load_holds_its_weights(start, tmp_path):
+    engine = start("--tp", "1", "--gpu-dir", str(tmp_path), "--scenario", "stall:phase=weights,after=10%")
+    engine.until(b"Load weight begin")
+    (path,) = tmp_path.glob("[0-9]*")
+    assert json.loads(path.read_text())["bytes"] > 20 << 30

@@ -69,6 +69,12 @@ def test_single_steps_may_take_other_times():
     assert (options.seconds("weights"), options.seconds("warmup"), options.seconds("dist-init")) == (3.0, 0.5, 6.0)
 
 
+@pytest.mark.parametrize("environment", [{"SGLSUP_SIM_DIALECT": "9.9"}, {"SGLSUP_SIM_SPEED": "0"}])
+def test_a_wrong_default_is_refused(environment):
+    with pytest.raises(SystemExit, match="nothing was started"):
+        parse_options([], environment)
+
+
 def test_an_unknown_step_is_refused():
     with pytest.raises(SystemExit, match="known steps are"):
         parse_options(["--phase-seconds", "wieghts=3"], {})
