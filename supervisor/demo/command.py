@@ -266,10 +266,8 @@ def _what_next(voice: Narrator, stage: Stage, *, serving: bool) -> None:
         voice.say("Ctrl-C here stops the servers and removes everything.")
         return
     voice.say("Next:", "bold")
-    voice.say(
-        f"  {_tool('sglsup')} demo --serve    the same, left running: look around with sglctl status, why, events, tail"
-    )
-    voice.say(f"  {_tool('sglsup')} run -- CMD      one server of your own, without any configuration")
+    voice.say(f"  {_tool('sglsup')} demo --serve   the same, left running to try sglctl")
+    voice.say(f"  {_tool('sglsup')} run -- CMD     one server of your own, no configuration")
 
 
 def _tool(name: str) -> str:

@@ -23,6 +23,7 @@ MARK = "SGLSUP_DEMO"  # in the environment of the daemon and, inherited, of ever
 STOP_LIMIT_S = 20.0
 SWEEP_LIMIT_S = 5.0
 _PR_SET_PDEATHSIG = 1
+_LAST_WORDS_MAX = 500
 _TOLD_TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -84,7 +85,8 @@ def _attend(daemon: subprocess.Popen[bytes], wake: int, directory: str) -> Itera
 
 def _last_words(directory: str) -> str:
     lines = (Path(directory) / "daemon.log").read_text(errors="replace").splitlines()
-    return lines[-1][:500] if lines else "none"
+    words = [line.strip(" |+-") for line in lines]  # the frame that a traceback of a group has around it
+    return next((line[:_LAST_WORDS_MAX] for line in reversed(words) if line), "none")
 
 
 def _sweep(mark: bytes) -> Iterator[str]:

@@ -25,4 +25,9 @@ def odd_one_out(dumps: Iterable[str]) -> str:
     if len(odd_ranks) == len(usual_ranks):
         return ""
     names = ", ".join(sorted(odd_ranks))
-    return f"{names} is in {' < '.join(odd)}, the other {len(usual_ranks)} ranks wait in {' < '.join(usual)}"
+    return f"{names} is in {_place(odd)}, the other {len(usual_ranks)} ranks are in {_place(usual)}"
+
+
+def _place(frames: tuple[str, ...]) -> str:
+    inner, *callers = (frame.rpartition(".")[2] for frame in frames)
+    return f"{inner} (called by {callers[0]})" if callers else inner

@@ -148,17 +148,17 @@ class Story:
         if server.start is not None:
             yield _where(server.start)
         if look.odd_one_out:
-            yield f"its stacks tell who holds them up: {look.odd_one_out}"
+            yield f"the stacks tell who holds them up: {look.odd_one_out}"
         silent_s = self._stalled - self._last_progress
         if silent_s > STALL_S + DETECTION_SLACK_S:
             self.problems.append(f"the stall was found only after {silent_s:.1f} s, the limit being {STALL_S:.0f} s")
         usual = format_duration(self._default_stall_s)
         yield f"silent for {silent_s:.1f} s; {STALL_S:.0f} s are allowed in this demo, {usual} unless configured"
-        yield f"its {self._before.processes} processes lived, its port was closed: to a health poller, any slow start"
+        yield f"{self._before.processes} living processes, port still closed: to a health poller just a slow start"
         if look.evidence:
             stacks = sum(name.startswith("stack-") for name in look.evidence)
-            others = ", ".join(name for name in look.evidence if not name.startswith("stack-"))
-            yield f"evidence kept before the kill: {others}, {stacks} stacks in {server.evidence_path}"
+            others = len(look.evidence) - stacks
+            yield f"evidence kept before the kill: {stacks} stacks and {others} more files in {server.evidence_path}"
         else:
             self.problems.append(f"no evidence of {DRAFTED}'s stall was kept")
 
@@ -171,7 +171,7 @@ class Story:
         phase_s = self._last_steps.get(STALL_PHASE, 0.0)
         return [
             ("stall found", f"{found_s:.1f} s after the last progress ({STALL_S:.0f} s are allowed)"),
-            ("tree empty", f"{empty_s:.1f} s after that, with evidence: {self._held()}"),
+            ("tree empty", f"{empty_s:.1f} s after that, the evidence being kept meanwhile"),
             ("second start", f"{again_s:.1f} s until healthy, {phase_s:.1f} s of them in {STALL_PHASE}"),
         ]
 
@@ -192,5 +192,5 @@ def _where(start: wire.Startup) -> str:
         took_s = sorted(done.values())[len(done) // 2]
         return f"{', '.join(late)} never left {start.phase}; {len(done)} others took {took_s:.1f} s for it and wait"
     bars = [rank.progress for rank in start.ranks if rank.phase == start.phase and rank.progress is not None]
-    bar = f", the bar stands at {bars[0].done} of {bars[0].total} {bars[0].unit}" if bars else ""
-    return f"all {len(start.ranks)} ranks are in {start.phase} and none has left it{bar}"
+    bar = f"; the bar stands at {bars[0].done} of {bars[0].total} {bars[0].unit}" if bars else ""
+    return f"none of its {len(start.ranks)} ranks has left {start.phase}{bar}"

@@ -23,6 +23,7 @@ RANKS_MAX = 16
 PAIRED_RANKS = 3  # from so many ranks on they stand in two columns
 _RATIO_CELLS = 24
 _RANK_CELLS = 8
+_CELL_WIDTH_MAX = 46
 _STATES = {
     "RUNNING": "bold green",
     "STARTING": "bold cyan",
@@ -69,8 +70,12 @@ class Step(NamedTuple):
 
 
 def steps(start: wire.Startup) -> list[Step]:
-    """The phases that this start has gone through, in order of entry."""
-    spans = sorted((span for span in start.timeline), key=lambda span: span.phase)
+    """The phases that this start has gone through, in order of entry.
+
+    The launcher's own spans last beside those of the ranks, so they count only before there are any.
+    """
+    of_ranks = [span for span in start.timeline if span.rank] or start.timeline
+    spans = sorted(of_ranks, key=lambda span: span.phase)
     grouped = [list(group) for _, group in groupby(spans, key=lambda span: span.phase)]
     grouped.sort(key=lambda group: min(span.begin for span in group))
     return [_step(group) for group in grouped]
@@ -94,7 +99,7 @@ def draw(
     servers: Sequence[wire.Server], width: int, glyphs: Glyphs = FINE, notes: Mapping[str, str] | None = None
 ) -> list[Text]:
     """The frame, one Text a line, none wider than `width`. `notes` are the caller's words for a server's first line."""
-    lines: list[Text] = []
+    lines = [Text()]
     for server in servers:
         lines += [*_server(server, width, glyphs, (notes or {}).get(server.name, "")), Text()]
     for line in lines:
@@ -164,9 +169,10 @@ def _ranks(start: wire.Startup, width: int, glyphs: Glyphs) -> Iterator[Text]:
     shown = sorted(start.ranks, key=lambda rank: rank.phase == start.phase and rank.rank in done)[:RANKS_MAX]
     kept = [rank for rank in start.ranks if rank in shown]
     columns = 2 if len(kept) >= PAIRED_RANKS else 1
-    cells = [_rank(rank, done.get(rank.rank) if rank.phase == start.phase else None, glyphs) for rank in kept]
+    pads = max(len(rank.rank) for rank in kept), max(len(rank.phase) for rank in kept)
+    cells = [_rank(rank, done.get(rank.rank) if rank.phase == start.phase else None, pads, glyphs) for rank in kept]
     rows = -(-len(cells) // columns)
-    cell_width = (width - 2) // columns
+    cell_width = min(_CELL_WIDTH_MAX, (width - 2) // columns)
     for row in range(rows):
         line = Text("  ")
         for cell in cells[row::rows]:
@@ -178,9 +184,9 @@ def _ranks(start: wire.Startup, width: int, glyphs: Glyphs) -> Iterator[Text]:
         yield Text(f"  and {len(start.ranks) - len(kept)} more ranks", "dim")
 
 
-def _rank(rank: wire.Rank, done_s: float | None, glyphs: Glyphs) -> Text:
+def _rank(rank: wire.Rank, done_s: float | None, pads: tuple[int, int], glyphs: Glyphs) -> Text:
     """Not every rank prints a bar: one without shows what is known, that it is in its phase, or through with it."""
-    line = Text(f"{rank.rank:<4} {rank.phase:<18} ")
+    line = Text(f"{rank.rank:<{pads[0]}} {rank.phase:<{pads[1]}} ")
     if done_s is not None:
         line.append_text(_bar(1.0, _RANK_CELLS, "green", glyphs))
         return line.append(f" {glyphs.done} {_short(done_s)}", "green")
@@ -191,7 +197,7 @@ def _rank(rank: wire.Rank, done_s: float | None, glyphs: Glyphs) -> Text:
 def _bar(ratio: float | None, cells: int, style: str, glyphs: Glyphs) -> Text:
     """None: under way, nobody knows how far."""
     if ratio is None:
-        return Text(glyphs.empty * cells, "dim")
+        return Text(glyphs.dot * cells, "dim")
     full = round(min(1.0, max(0.0, ratio)) * cells)
     return Text(glyphs.full * full, style).append(glyphs.empty * (cells - full), "dim")
 
@@ -209,7 +215,7 @@ def _serving(server: wire.Server, glyphs: Glyphs) -> Text:
 def _under_way(server: wire.Server) -> str:
     reason = server.lifecycle.reason
     if server.backoff_s is not None:
-        return f"{reason}, next start in {format_duration(server.backoff_s)}"
+        return f"next start in {format_duration(server.backoff_s)}: {reason}"
     return f"{server.lifecycle.value}: {reason}" if reason else server.lifecycle.value
 
 
