@@ -16,7 +16,6 @@ from typing import TypeVar
 
 import msgspec
 
-
 # `.*?X` searched for costs the square of the line's length when X is not in it (26 s for one 19 kB line of arguments)
 _LEADING_WILDCARD = re.compile(r"(?:\(\?[a-z]+\))?(?:\.[*+]|\(\?:\.[*+])")
 
@@ -137,11 +136,11 @@ class LogRule(Part, frozen=True):
 class Signature(Part, frozen=True):
     """A text that points to a cause.
 
-    Looked for in the exceptions of a traceback (`where` = "traceback"), an engine's record ("record"), or a line without
-    prefix ("raw"); several may be named. `frames` must be found among the functions of the traceback; a
+    Looked for in the exceptions of a traceback (`where` = "traceback"), an engine's record ("record"), or a line
+    without prefix ("raw"); several may be named. `frames` must be found among the functions of the traceback; a
     signature with `frames` alone fits any exception that passed through them.
     `weight` 1…100: how much it says about the cause. `victim` marks a message that somebody else's end brings about.
-    `severity`: "fatal" (it ends the server), "stall" (it hangs), "error" (it serves on, damaged), "notice" (no failure).
+    `severity`: "fatal" (it ends the server), "stall" (it hangs), "error" (it serves on, damaged), "notice".
     `stage`: where this happens when the log does not tell.
     """
 
@@ -315,7 +314,7 @@ def _check(profile: Profile) -> None:
                 raise ProfileError(f"profile {profile.name}: {signature.name!r} names an unknown signature {other!r}")
         if _LEADING_WILDCARD.match(signature.pattern) and not signature.at_start:
             raise ProfileError(
-                f"profile {profile.name}: the pattern of {signature.name!r} begins with a wildcard, which makes a search "
+                f"profile {profile.name}: {signature.name!r} begins with a wildcard, which makes a search "
                 "cost the square of the line's length: leave it out"
             )
         for pattern in (signature.pattern, signature.frames, signature.not_frames, signature.unless):

@@ -80,7 +80,7 @@ class PhaseTracker:
         if rule.facts:
             self._learn(match)
         before = self._phase
-        moved = not self._ready and self._apply(rule, match, now)
+        moved = self._apply(rule, match, now) if not self._ready else rule.life
         if moved:
             self._last_progress = now
         self._settle(now)
