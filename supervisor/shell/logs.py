@@ -9,7 +9,7 @@ from typing import Any, TextIO
 import structlog
 
 
-def configure(stream: TextIO | None = None, *, pretty: bool | None = None) -> None:
+def configure(stream: TextIO | None = None, *, pretty: bool | None = None, level: int = logging.INFO) -> None:
     """Set structlog up for the process. Pretty by default on a terminal alone."""
     out = stream or sys.stderr
     on_terminal = out.isatty() if pretty is None else pretty
@@ -26,7 +26,7 @@ def configure(stream: TextIO | None = None, *, pretty: bool | None = None) -> No
     )
     structlog.configure(
         processors=[*shared, *renderer],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(out),
         cache_logger_on_first_use=False,
     )

@@ -1,0 +1,259 @@
+"""`sglsup run -- CMD...`: one server under a daemon in this process, without a configuration file.
+
+On a terminal a live view, anywhere else one JSON line a change on standard output. It ends when the server has been
+stopped or given up, and the exit status tells why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import re
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, TextIO, cast
+
+import anyio
+
+from supervisor.api.words import is_healthy
+from supervisor.config import Config
+from supervisor.daemon import Daemon, StartupProblem
+from supervisor.shell import logs
+from supervisor.shell.report import Above, JsonReport, LiveReport, Report
+from supervisor.shell.single import Place, Wish, configure, problems
+from supervisor.snapshot import ServerSnapshot
+from supervisor.units import parse_duration
+
+EXIT_STOPPED = 0
+EXIT_FATAL = 1
+EXIT_USAGE = 2
+EXIT_QUARANTINED = 3
+LAST_WORDS_S = 2.0
+_EVENTS_AT_ONCE = 200
+
+_EPILOG = """\
+exit status:
+  0    stopped on request (Ctrl-C, SIGTERM, SIGHUP, sglctl stop or shutdown), or --once and it became healthy
+  1    given up: no restart can help, the restart budget is spent, or it failed under --no-restart;
+       the last line on standard error tells cause and remedy
+  2    usage, or nothing could be started (a directory, the socket, another run of the same name)
+  3    quarantined: a process survives SIGKILL, devices stay dirty, or one failure comes again and again
+  130  Ctrl-C before anything was started
+
+Ctrl-C drains the server as SIGTERM does; SIGKILL for it: sglctl -s SOCKET signal NAME KILL.
+State is in ~/.local/state/sglang-supervisor/run/NAME (XDG_STATE_HOME), logs in .../sglang-supervisor/log/NAME; for root
+in /var/lib/sglang-supervisor/run/NAME and /var/log/sglang-supervisor/run/NAME. The socket for sglctl is
+$XDG_RUNTIME_DIR/sglang-supervisor/NAME.sock, else control.sock in the state directory.
+"""
+
+
+class Outcome(NamedTuple):
+    """Why a run ended."""
+
+    status: int
+    reason: str = ""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Supervise one command until it is stopped or given up; the exit status tells why."""
+    options = _parser().parse_args(arguments)
+    config = configure(_wish(options), Place(os.environ, os.getcwd(), os.geteuid() == 0))
+    if found := problems(config):
+        return _refuse("; ".join(found))
+    run = Run(config, _report(), once=options.once)
+    try:
+        outcome = anyio.run(run.run)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except BaseExceptionGroup as group:
+        expected, bugs = group.split(StartupProblem)
+        if bugs is not None or expected is None:
+            raise
+        return _refuse(_first_line(expected))
+    if outcome.reason:
+        sys.stderr.write(f"sglsup run: {outcome.reason}\n")
+    return outcome.status
+
+
+def _report() -> Report:
+    """The one that suits standard output; the daemon's warnings go beside it."""
+    if sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+        from rich.console import Console
+
+        live = LiveReport(Console())
+        logs.configure(cast(TextIO, Above(live)), pretty=False, level=logging.WARNING)
+        return live
+    logs.configure(pretty=False, level=logging.WARNING)
+    return JsonReport()
+
+
+def _refuse(why: str) -> int:
+    sys.stderr.write(f"sglsup run: {why}\n")
+    return EXIT_USAGE
+
+
+def _first_line(problem: BaseException) -> str:
+    while isinstance(problem, BaseExceptionGroup):
+        problem = problem.exceptions[0]
+    return str(problem)
+
+
+# --- the run ---------------------------------------------------------------------------------------------------------
+
+
+class Run:
+    """A daemon with one server, reported and judged until it is at rest."""
+
+    def __init__(self, config: Config, report: Report, *, once: bool) -> None:
+        self._places = config.daemon
+        self._name = next(iter(config.servers))
+        self._daemon = Daemon(config)
+        self._report = report
+        self._once = once
+        self._outcome: Outcome | None = None
+        self._told = 0
+
+    async def run(self) -> Outcome:
+        """Returns when the daemon has ended. An exception group with StartupProblem when it could not start."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._hang_up, name="terminal gone")
+            tasks.start_soon(self._judge, name="judge")
+            tasks.start_soon(self._tell, name="report")
+            await self._daemon.run()
+            tasks.cancel_scope.cancel()
+        with anyio.move_on_after(LAST_WORDS_S):
+            await self._news()
+        self._report.end()
+        return self._outcome or _judged(self._snapshot()) or Outcome(EXIT_STOPPED)
+
+    async def _hang_up(self) -> None:
+        """A closed terminal ends a run like Ctrl-C does: its server must not live on unseen."""
+        with anyio.open_signal_receiver(signal.SIGHUP) as received:
+            async for _ in received:
+                await self._daemon.shutdown("SIGHUP")
+
+    async def _judge(self) -> None:
+        """Not in step with the report, which waits for a slow reader."""
+        await self._daemon.ready.wait()
+        seen = -1
+        while self._outcome is None:
+            seen = await self._daemon.changed(seen)
+            snapshot = self._snapshot()
+            if self._once and is_healthy(snapshot):
+                self._outcome = Outcome(EXIT_STOPPED)
+            else:
+                self._outcome = _judged(snapshot)
+        await self._daemon.shutdown("the end of the run")
+
+    async def _tell(self) -> None:
+        await self._daemon.ready.wait()
+        log_path = Path(self._places.log_dir) / self._name / "current.log"
+        await self._report.begin(self._name, str(log_path), self._places.socket)
+        seen = -1
+        while True:
+            again_s = await self._news()
+            with anyio.move_on_after(again_s):
+                seen = await self._daemon.changed(seen)
+
+    async def _news(self) -> float | None:
+        """Report what is new. The counter of changes may be ahead of what is reported here, never behind."""
+        records = await self._daemon.events(self._told, None, _EVENTS_AT_ONCE)
+        if records:
+            self._told = records[-1].id
+        return await self._report.changed(records, self._snapshot(), self._daemon.clock())
+
+    def _snapshot(self) -> ServerSnapshot:
+        (snapshot,) = self._daemon.snapshots()
+        return snapshot
+
+
+def _judged(snapshot: ServerSnapshot) -> Outcome | None:
+    """None while there is something to wait for."""
+    match snapshot.lifecycle.value:
+        case "fatal":
+            return Outcome(EXIT_FATAL, f"{snapshot.name} was given up: {_cause(snapshot)}")
+        case "quarantined":
+            return Outcome(EXIT_QUARANTINED, f"{snapshot.name} is quarantined: {_cause(snapshot)}")
+        case "stopped" if snapshot.goal == "down" and snapshot.attempt:
+            return Outcome(EXIT_STOPPED)
+        case _:
+            return None
+
+
+def _cause(snapshot: ServerSnapshot) -> str:
+    """Reason, cause, remedy and evidence in one line, nothing twice."""
+    told = snapshot.lifecycle.reason
+    diagnosis = snapshot.diagnosis
+    if diagnosis is not None:
+        if diagnosis.cause and diagnosis.cause not in told:
+            told += f"; cause: {diagnosis.cause}"
+        if diagnosis.remedy and diagnosis.remedy not in told:
+            told += f"; what to change: {diagnosis.remedy}"
+        if diagnosis.evidence:
+            told += f"; line {diagnosis.evidence_line} of the log: {diagnosis.evidence}"
+    return "".join(letter if letter.isprintable() else "?" for letter in told)
+
+
+# --- the command line ------------------------------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="sglsup run",
+        usage="sglsup run [OPTIONS] -- CMD [ARGUMENT...]",
+        description="Start one server, watch it, restart it by cause, until Ctrl-C, SIGTERM or a failure that stays.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--name", metavar="N", default="", help="default: last part of the model's path, else server")
+    parser.add_argument("--gpus", type=_gpus, default=(), metavar="0-7", help="devices of the server, such as 0-3,6")
+    parser.add_argument("--port", type=_port, default=0, metavar="P", help="default: read from the command")
+    parser.add_argument("--state-dir", type=Path, metavar="D", help="directory for state, evidence and socket")
+    parser.add_argument("--log-dir", type=Path, metavar="D", help="directory for logs; with --state-dir D: D/log")
+    parser.add_argument("--listen", default="", metavar="HOST:PORT", help="read-only HTTP endpoints; default: none")
+    parser.add_argument("--grace", type=_duration, metavar="90s", help="patience of a stop while requests run")
+    parser.add_argument("--once", action="store_true", help="stop it as soon as it is healthy: does this command work?")
+    parser.add_argument("--no-restart", action="store_true", help="one attempt: its failure ends the run")
+    parser.add_argument("command", nargs="+", metavar="CMD", help="the server's command, behind --")
+    return parser
+
+
+def _wish(options: argparse.Namespace) -> Wish:
+    return Wish(
+        command=tuple(options.command),
+        name=options.name,
+        gpus=options.gpus,
+        port=options.port,
+        state_dir=options.state_dir,
+        log_dir=options.log_dir,
+        listen=options.listen,
+        grace_s=options.grace,
+        restart=not options.no_restart,
+    )
+
+
+def _gpus(text: str) -> tuple[int, ...]:
+    devices: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d{1,3})(?:-(\d{1,3}))?", part.strip(), re.ASCII)
+        if match is None or int(match[2] or match[1]) < int(match[1]):
+            raise argparse.ArgumentTypeError(f'expected devices such as "0-7" or "0,2,5", got "{text}"')
+        devices += range(int(match[1]), int(match[2] or match[1]) + 1)
+    return tuple(devices)
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and 1 <= int(text) <= 65535):
+        raise argparse.ArgumentTypeError(f'expected a port between 1 and 65535, got "{text}"')
+    return int(text)
+
+
+def _duration(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from None
