@@ -80,6 +80,8 @@ class RestartBook:
             return Disposition(
                 Next.QUARANTINE, f"{cause or end.summary} {self._same_cause} times without getting further"
             )
+        if self._settings.budget == 0:
+            return Disposition(Next.FATAL, f"{end.summary}; restarts are switched off")
         if len(self._failures) > self._settings.budget:
             window = f"{self._settings.window_s:.0f} s"
             return Disposition(Next.FATAL, f"{self._settings.budget} restarts within {window} spent; last: {end.summary}")
