@@ -81,7 +81,7 @@ def _launcher(error: str, frames: tuple[tuple[str, str], ...] = _ARGS, *before: 
 
 
 _NCCL_TIMEOUT = (
-    "[rank{rank}]:[E1129 04:12:09.512338812 ProcessGroupNCCL.cpp:685] [Rank {rank}] Watchdog caught collective "
+    "[rank{rank}]:[E1129 04:12:09.512338812 ProcessGroupNCCL.cpp:685] [PG ID 2 PG GUID 3 Rank {rank}] Watchdog caught collective "
     "operation timeout: WorkNCCL(SeqNum=4188, OpType=ALLREDUCE, NumelIn=7168, NumelOut=7168, Timeout(ms)=600000) ran "
     "for 600017 milliseconds before timing out."
 )
@@ -128,7 +128,7 @@ CAUSES: Mapping[str, Cause] = {
     "parallelism-invalid": _scheduler("ValueError: Weight output_partition_size = 576 is not divisible by weight quantization block_n = 128.", (*_LOAD, ("layers/quantization/fp8.py", "create_weights"))),
     "quantization-mismatch": _scheduler("ValueError: Unknown quantization method: awq_marlin_v2. Must be one of ['fp8', 'awq', 'gptq', 'marlin', 'w8a8_int8', 'modelopt'].", _LOAD),
     "spec-decode-config": _scheduler(_CONTEXT, (("speculative/eagle_worker.py", "__init__"), ("managers/tp_worker.py", "__init__"), ("configs/model_config.py", "_derive_context_length"))),
-    "server-args-invalid": _launcher("AssertionError: tp_size must be divisible by number of nodes"),
+    "server-args-invalid": _launcher("AssertionError: chunked_prefill_size must be divisible by page_size"),
     "tokenizer-or-template-error": _launcher("ValueError: Tokenizer class Frobnicate2Tokenizer does not exist or is not currently imported.", (("managers/tokenizer_manager.py", "__init__"), ("utils/hf_transformers_utils.py", "get_tokenizer"))),
     "gpu-arch-unsupported": _scheduler("torch.AcceleratorError: CUDA error: no kernel image is available for execution on the device\nCUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.", _CAPTURE),
     "driver-or-dependency-mismatch": _launcher("ImportError: /opt/sglang/lib/python3.12/site-packages/sgl_kernel/sm90/common_ops.abi3.so: undefined symbol: _ZN3c104cuda9SetDeviceEa", (("layers/quantization/fp8_kernel.py", "<module>"),)),
@@ -142,7 +142,7 @@ CAUSES: Mapping[str, Cause] = {
     "scheduler-software-bug": _scheduler("ValueError: token_to_kv_pool_allocator memory leak detected! available_size=402180, protected_size=0, self.max_total_num_tokens=402184\n", (("managers/scheduler.py", "event_loop_overlap"), ("managers/scheduler.py", "check_memory"))),
     "server-warmup-failed": Cause(Where.WARMUP, "requests.exceptions.HTTPError: 502 Server Error: Bad Gateway for url: http://127.0.0.1:{port}/generate"),
     "kv-pool-exhausted": Cause(Where.LOUD_ALIVE, "", before=("KV cache pool is full. Retract requests. #retracted_reqs: 3, #new_tokens_gained: 5120, new_token_ratio: 0.6402 -> 0.7398",)),
-    "pd-disaggregation-failure": _scheduler("KVTransferError(bootstrap_room=8814): Decode instance could be dead, remote mooncake session 10.0.0.12:15412 is not alive", (("managers/scheduler.py", "event_loop_overlap_disagg_prefill"), ("disaggregation/prefill.py", "process_disagg_prefill_inflight_queue"))),
+    "pd-disaggregation-failure": _scheduler("sglang.srt.disaggregation.base.conn.KVTransferError: KVTransferError(bootstrap_room=8814): Decode instance could be dead, remote mooncake session 10.0.0.12:15412 is not alive", (("managers/scheduler.py", "event_loop_overlap_disagg_prefill"), ("disaggregation/prefill.py", "process_disagg_prefill_inflight_queue"))),
     "numeric-nan": _scheduler("ValueError: Detected errors during sampling! NaN in the logits.", (*_LOOP, ("layers/sampler.py", "forward")), "Detected errors during sampling! NaN in the logits."),
 }  # fmt: skip
 
