@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 import structlog
+
+from supervisor.shell.outlet import Outlet
 
 
 def configure(stream: TextIO | None = None, *, pretty: bool | None = None, level: int = logging.INFO) -> None:
@@ -22,11 +25,23 @@ def configure(stream: TextIO | None = None, *, pretty: bool | None = None, level
         # No rich tracebacks: importing rich costs every daemon 6 MiB.
         [structlog.dev.ConsoleRenderer(colors=True, exception_formatter=structlog.dev.plain_traceback)]
         if on_terminal
-        else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        else [_traceback, structlog.processors.JSONRenderer()]
     )
     structlog.configure(
         processors=[*shared, *renderer],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(out),
+        logger_factory=structlog.PrintLoggerFactory(_never_waiting(out)),
         cache_logger_on_first_use=False,
     )
+
+
+# Without the frames' local variables: they hold environments, and these hold tokens.
+_traceback = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
+
+
+def _never_waiting(out: TextIO) -> TextIO:
+    """An Outlet in place of a stream with a descriptor; others (a live view, a buffer in memory) do not block."""
+    try:
+        return cast(TextIO, Outlet(out.fileno()))
+    except (AttributeError, io.UnsupportedOperation):
+        return out
