@@ -6,6 +6,7 @@ import errno
 import os
 import re
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import TypeAlias
 
 import anyio
@@ -104,6 +105,7 @@ class Space(msgspec.Struct, frozen=True):
     free_bytes: int
     total_bytes: int
     free_files: int
+    kind: str = ""  # as the kernel names it: ext4, overlay, nfs4, fuse.sshfs
 
     @property
     def free_ratio(self) -> float:
@@ -123,4 +125,19 @@ def _space(path: str) -> Space | None:
         found = os.statvfs(path)
     except OSError:
         return None
-    return Space(path, found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize, found.f_favail)
+    return Space(
+        path,
+        found.f_bavail * found.f_frsize,
+        found.f_blocks * found.f_frsize,
+        found.f_favail,
+        _kind(os.stat(path).st_dev),
+    )
+
+
+def _kind(device: int) -> str:
+    """By device number; "" for what has none of its own in the table (a subvolume of btrfs)."""
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        if line.split()[2] == wanted:
+            return line.partition(" - ")[2].split()[0]
+    return ""

@@ -5,6 +5,9 @@ truncated (`copytruncate`), be renamed with a new one in its place, or vanish.
 
 An idle file costs nothing; its first byte wakes us at once. A busy one is read every 50 ms instead of at every write:
 a watch is one-shot and only armed again when a pause brought nothing, which is ten times cheaper.
+
+The log directory has to be local. Reads move to a thread after the first slow one, but names are looked up on the loop.
+A file that is truncated and has grown beyond our place before we look again cannot be told from one that has grown.
 """
 
 from __future__ import annotations
@@ -22,9 +25,10 @@ import anyio.lowlevel
 import anyio.to_thread
 import msgspec
 
-SLICE_BYTES = 256 * 1024
+SLICE_BYTES = 64 * 1024  # its lines cost the loop some 2 ms
 BATCH_S = 0.05
-IDLE_LOOK_S = 5.0  # a change that inotify does not tell (a network file system written elsewhere, a lost event)
+IDLE_LOOK_S = 30.0  # for a change that inotify does not tell: a network file system, written elsewhere
+UNWATCHED_LOOK_S = 0.25  # the user's inotify watches are used up, or the directory is not there yet
 SLOW_READ_S = 0.02
 
 _IN_MODIFY, _IN_ATTRIB, _IN_MOVED_TO, _IN_CREATE = 0x2, 0x4, 0x80, 0x100
@@ -167,7 +171,8 @@ class _Reader:
         A file system that was slow once (a sick disk, NFS) is read in a thread from then on.
         """
         if self._threaded:
-            return await anyio.to_thread.run_sync(os.pread, file, SLICE_BYTES, self.offset)
+            # Abandoned, it may read what has this descriptor by then; nobody looks at the result.
+            return await anyio.to_thread.run_sync(os.pread, file, SLICE_BYTES, self.offset, abandon_on_cancel=True)
         began = time.perf_counter()
         data = os.pread(file, SLICE_BYTES, self.offset)
         self._threaded = time.perf_counter() - began > SLOW_READ_S
@@ -232,22 +237,23 @@ class _Pause:
             self._busy = False
             await anyio.sleep(self._batch_s)
             return
-        self._arm(reader.file)
+        look_s = IDLE_LOOK_S if self._arm(reader.file) else UNWATCHED_LOOK_S
         try:
-            if not reader.grown():  # what came between the last reading and the arming raises no event
-                with anyio.move_on_after(IDLE_LOOK_S):
+            # `grown` first: what came between the last reading and the arming raises no event.
+            while not reader.grown() and not self._event.is_set():
+                with anyio.move_on_after(look_s):
                     await self._event.wait()
         finally:
             self.close()
 
-    def _arm(self, file: int | None) -> None:
+    def _arm(self, file: int | None) -> bool:
+        """False when nothing will tell of the file's next byte."""
         self._event = anyio.Event()
-        directory = os.path.dirname(self._path) or "."
-        self._watches = [
-            # By descriptor: the name may be gone, or another file's, while the child still writes to the one we hold.
-            self._watch.arm(f"/proc/self/fd/{file}", _FILE_MASK, self._event) if file is not None else None,
-            self._watch.arm(directory, _DIRECTORY_MASK, self._event),
-        ]
+        directory = self._watch.arm(os.path.dirname(self._path) or ".", _DIRECTORY_MASK, self._event)
+        # By descriptor: the name may be gone, or another file's, while the child still writes to the one we hold.
+        held = self._watch.arm(f"/proc/self/fd/{file}", _FILE_MASK, self._event) if file is not None else None
+        self._watches = [directory, held]
+        return held is not None if file is not None else directory is not None
 
     def close(self) -> None:
         for number in self._watches:

@@ -133,6 +133,12 @@ async def test_space_of_a_file_system(tmp_path: Path) -> None:
     assert 0 < found.free_ratio <= 1
 
 
+async def test_the_kind_of_a_file_system() -> None:
+    found = await space("/proc")
+    assert found is not None
+    assert found.kind == "proc"
+
+
 async def test_space_of_nothing(tmp_path: Path) -> None:
     assert await space(str(tmp_path / "nowhere")) is None
 
