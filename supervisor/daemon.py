@@ -40,6 +40,7 @@ from supervisor.shell import clock, logs
 from supervisor.shell.devices import Devices
 from supervisor.shell.effects import Effects
 from supervisor.shell.eventlog import EventLog
+from supervisor.shell.guard import guarded, log_bug
 from supervisor.shell.host import Host
 from supervisor.shell.hub import Hub
 from supervisor.shell.leftovers import LeftoverProblem, end_leftovers
@@ -93,9 +94,12 @@ class Daemon:
                 for server in self._config.servers.values():
                     self._add(server, host, tasks)
                 await stack.enter_async_context(serve.serving(self._bindings()))
-                tasks.start_soon(host.devices.run, name="gpus")
-                tasks.start_soon(self._signals, name="signals")
-                tasks.start_soon(self._tell_systemd, name="systemd")
+                for what, work in (
+                    ("gpus", host.devices.run),
+                    ("signals", self._signals),
+                    ("systemd", self._tell_systemd),
+                ):
+                    tasks.start_soon(guarded, log_bug, what, work, name=what)
                 await self._begin()
                 await self._ending.wait()  # as long as the daemon lives
                 await self._stop_servers()
@@ -138,7 +142,7 @@ class Daemon:
         settings = resolve(config, profile, known)
         server = Server(settings, profile, known, clock.monotonic(), host.last_attempt(config.name))
         loop = ServerLoop(server, host, self._announce)
-        effects = Effects(config, settings, profile, known, host, tasks, loop.post, loop.snapshot)
+        effects = Effects(config, settings, profile, known, host, tasks, loop.post, loop.snapshot, loop.report_bug)
         self._loops[config.name] = loop
         self._effects[config.name] = effects
         tasks.start_soon(loop.run, effects.carry, name=f"{config.name}: decisions")

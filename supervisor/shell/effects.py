@@ -20,6 +20,7 @@ from supervisor.events import (
     DevicesChecked,
     Exited,
     Listener,
+    LogUnreadable,
     Probed,
     ProbeOutcome,
     Spawned,
@@ -29,6 +30,7 @@ from supervisor.events import (
 from supervisor.profile import CommandFacts, Profile
 from supervisor.shell import clock
 from supervisor.shell.environment import EnvironmentProblem, build
+from supervisor.shell.guard import Report, guarded
 from supervisor.shell.host import Host
 from supervisor.shell.logfeed import LogFeed
 from supervisor.snapshot import ServerSnapshot
@@ -51,6 +53,7 @@ class Effects:
         tasks: TaskGroup,
         post: Callable[[AnyEvent], Awaitable[None]],
         snapshot: Callable[[], ServerSnapshot],
+        report_bug: Report,
     ) -> None:
         self._config = config
         self._settings = settings
@@ -60,6 +63,7 @@ class Effects:
         self._tasks = tasks
         self._post = post
         self._snapshot = snapshot
+        self._report_bug = report_bug
         self._tree: Tree | None = None
         self._feed: LogFeed | None = None
         self._exit_posted = anyio.Event()
@@ -74,24 +78,29 @@ class Effects:
 
     def carry(self, action: AnyAction) -> None:
         """Begin what the action asks for. Never waits."""
-        name = f"{self._settings.name}: {type(action).__name__}"
         match action:
             case Spawn():
-                self._tasks.start_soon(self._spawn, action, name=name)
+                self._begin(self._spawn, action)
             case SignalTree():
                 self._signal(action)
             case KillTree():
-                self._tasks.start_soon(self._kill, action, name=name)
+                self._begin(self._kill, action)
             case Probe():
-                self._tasks.start_soon(self._probe, action, name=name)
+                self._begin(self._probe, action)
             case CheckDevices():
                 if not self._waiting:  # only looks from the beginning of the wait on count
                     self._claimed_at = clock.monotonic()
-                self._tasks.start_soon(self._check, action, name=name)
+                self._begin(self._check, action)
             case KeepEvidence():
-                self._tasks.start_soon(self._keep_evidence, action, name=name)
+                self._begin(self._keep_evidence, action)
             case _:
                 pass  # announcements are the loop's affair
+
+    def _begin(self, work: Callable[..., Awaitable[None]], *arguments: object) -> None:
+        """The core's deadline stands in for the answer of a task that fails by a bug of ours."""
+        what = work.__name__.strip("_").replace("_", " ")
+        name = f"{self._settings.name}: {what}"
+        self._tasks.start_soon(guarded, self._report_bug, what, work, *arguments, name=name)
 
     # --- spawn ---------------------------------------------------------------------------------------------------
 
@@ -117,8 +126,8 @@ class Effects:
             await anyio.to_thread.run_sync(self._host.trees.put, plan.server, plan.marker, made.spawned)
         self._feed = LogFeed(plan.log_path, action.attempt, self._profile, self._post)
         await self._post(made.spawned)
-        self._tasks.start_soon(self._feed.run, self._host.watcher, name=f"{plan.server}: log")
-        self._tasks.start_soon(self._watch_exit, made, self._exit_posted, name=f"{plan.server}: exit")
+        self._begin(self._read_log, self._feed)
+        self._begin(self._watch_exit, made, self._exit_posted)
 
     def _plan(self, attempt: int) -> SpawnPlan:
         path = self._host.log_path(self._settings.name, attempt)
@@ -141,6 +150,13 @@ class Effects:
             oom_score_adj=config.oom_score_adj,
             limits=tuple(Limit(name, value, value) for name, value in wanted if value is not None),
         )
+
+    async def _read_log(self, feed: LogFeed) -> None:
+        try:
+            await feed.run(self._host.watcher)
+        except Exception as bug:
+            await self._post(LogUnreadable(feed.attempt, f"cannot read {feed.path}: {type(bug).__name__}: {bug}"))
+            raise
 
     async def _watch_exit(self, tree: Tree, posted: anyio.Event) -> None:
         exited: Exited = await tree.exited()  # as long as the server lives

@@ -28,7 +28,7 @@ class LogFeed:
     def __init__(self, path: str, attempt: int, profile: Profile, post: Post, offset: int = 0) -> None:
         self.path = path
         self.offset = offset
-        self._attempt = attempt
+        self.attempt = attempt
         self._post = post
         self._cutter = LineCutter(offset=offset)
         self._reader = LogReader(profile, attempt)
@@ -50,7 +50,7 @@ class LogFeed:
                             self._cutter = LineCutter(offset=chunk.offset)
                         await self._take(chunk.data, chunk.offset + len(chunk.data), caught_up=chunk.caught_up)
         except OSError as problem:
-            await self._post(LogUnreadable(self._attempt, f"cannot read {self.path}: {problem.strerror}"))
+            await self._post(LogUnreadable(self.attempt, f"cannot read {self.path}: {problem.strerror}"))
         finally:
             self._idle.set()
 
@@ -86,4 +86,4 @@ class LogFeed:
             await self._post(event)
         if (now := clock.monotonic()) - self._grew_at >= _GREW_EVERY_S:
             self._grew_at = now
-            await self._post(LogGrew(self._attempt, self._bytes, self._lines))
+            await self._post(LogGrew(self.attempt, self._bytes, self._lines))

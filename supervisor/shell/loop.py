@@ -20,6 +20,7 @@ from supervisor.snapshot import ServerSnapshot
 
 MAILBOX_EVENTS = 1024
 _OVERDUE_S = 0.25  # a flood of events must not keep the clock from the server
+_BUG_PAUSE_S = 1.0  # between two ticks that raise
 
 log = structlog.get_logger()
 
@@ -37,6 +38,7 @@ class ServerLoop:
             MAILBOX_EVENTS
         )
         self._snapshot: ServerSnapshot | None = None
+        self._no_tick_before = 0.0
 
     def snapshot(self) -> ServerSnapshot:
         """The facts as of the last event; made when asked for, kept until the next event."""
@@ -46,8 +48,12 @@ class ServerLoop:
 
     def overdue_s(self) -> float:
         """For how long the loop has left something due undone."""
-        deadline = self.server.deadline()
+        deadline = self._deadline()
         return max(0.0, clock.monotonic() - deadline) if deadline is not None else 0.0
+
+    def _deadline(self) -> float | None:
+        deadline = self.server.deadline()
+        return None if deadline is None else max(deadline, self._no_tick_before)
 
     async def post(self, event: AnyEvent) -> None:
         """Put an event into the mailbox; waits while it is full, which holds up the sender and nobody else."""
@@ -60,18 +66,29 @@ class ServerLoop:
         await handled.wait()  # bounded by the loop itself, which never waits
 
     async def run(self, carry: Callable[[AnyAction], None]) -> None:
-        """Turn until cancelled."""
+        """Turn until cancelled. A bug costs one event or action, is told, and leaves the other servers alone."""
         self._carry = carry
         while True:
             event, handled = await self._next()
-            self._handle(event)
+            try:
+                self._handle(event)
+            except Exception as bug:  # noqa: BLE001 - whatever it is, all servers depend on this loop and its siblings
+                self._no_tick_before = clock.monotonic() + _BUG_PAUSE_S
+                self.report_bug(f"handling {type(event).__name__}", bug)
             if handled is not None:
                 handled.set()
+
+    def report_bug(self, where: str, bug: Exception) -> None:
+        """An error of ours, no failure of the server: into the log with its traceback, and among the events."""
+        log.error("bug", server=self.name, where=where, exc_info=bug)
+        what = f"error of the supervisor itself, {where}: {type(bug).__name__}: {bug}"[:500]
+        self._announce(self.name, Announce("supervisor", "", "bug", what))
+        self._host.hub.publish()
 
     async def _next(self) -> tuple[AnyEvent, anyio.Event | None]:
         """The next event, or a tick when the deadline comes first. What has arrived goes before what is due."""
         now = clock.monotonic()
-        deadline = self.server.deadline()
+        deadline = self._deadline()
         if deadline is not None and now - deadline > _OVERDUE_S:
             await anyio.lowlevel.checkpoint()
             return Ticked(), None
@@ -88,17 +105,22 @@ class ServerLoop:
         if not isinstance(event, LogGrew) and (actions or not isinstance(event, Ticked)):
             self._record("event", event, moment)
         for action in actions:
+            self._perform(action, moment)
+        if actions:
+            self._host.hub.publish()
+
+    def _perform(self, action: AnyAction, moment: Clock) -> None:
+        """One action that cannot be begun must not cost the others."""
+        try:
             self._record("action", action, moment)
             if isinstance(action, Announce):
                 self._announce(self.name, action)
             else:
                 self._carry(action)
-        if actions:
-            self._host.hub.publish()
+        except Exception as bug:  # noqa: BLE001 - as in `run`
+            self.report_bug(f"beginning {type(action).__name__}", bug)
 
     def _record(self, kind: str, what: AnyEvent | AnyAction, moment: Clock) -> None:
         payload = msgspec.json.encode(what)
         attempt = getattr(what, "attempt", 0)
         self._host.journal.append(kind, self.name, attempt, moment.monotonic, moment.wall, payload)
-
-
