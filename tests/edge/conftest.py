@@ -77,5 +77,5 @@ async def spawn_refused(plan: SpawnPlan, cgroup: ServerCgroup | None = None) -> 
 async def until(condition: Callable[[], object], limit_s: float = LIMIT_S) -> None:
     """Wait until the condition holds: for what has no event of its own, such as a line in a file."""
     with anyio.fail_after(limit_s):
-        while not condition():  # noqa: ASYNC110 - what happens in other processes has no event
+        while not condition():
             await anyio.sleep(0.005)

@@ -44,8 +44,7 @@ def other_process(family: str = "4", **options: object) -> Iterator[tuple[int, i
 
 
 def listening() -> socket.socket:
-    made = socket.create_server(("127.0.0.1", 0))
-    return made
+    return socket.create_server(("127.0.0.1", 0))
 
 
 async def test_our_own_socket_is_ours() -> None:

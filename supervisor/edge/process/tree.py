@@ -97,15 +97,17 @@ class Tree:
         process = scan.read_stat(self.pid)
         return process is not None and process.start_ticks == self.spawned.start_ticks and process.alive
 
-    async def members(self) -> list[scan.Process]:
-        """Every living process of the tree, by cgroup and by scan. Bounded; called about once a second at most.
+    async def members(self, *, thorough: bool = False) -> list[scan.Process]:
+        """Every living process of the tree. With a cgroup that is whom the cgroup lists: some 40 small reads.
 
-        Calling it now and then also strengthens the fallback without cgroups: what was seen once is remembered.
+        Without one, or `thorough` (who left the cgroup?), all of /proc is read, in a thread. Calling it now and then
+        also strengthens the fallback: who was seen once is remembered, whatever he does to his traces.
         """
-        found = {process.pid: process for process in await self._scan()}
-        for pid in self.cgroup.pids() if self.cgroup else ():
-            if pid not in found and (process := scan.read_stat(pid)):
-                found[pid] = process
+        listed = _alive(self.cgroup.pids()) if self.cgroup else []
+        self.known_pids.update(process.pid for process in listed)
+        if self.cgroup and not thorough:
+            return listed
+        found = {process.pid: process for process in listed + await self._scan()}
         return [process for process in found.values() if process.alive]
 
     async def _scan(self) -> list[scan.Process]:
@@ -170,7 +172,7 @@ class Tree:
     async def _look(self) -> tuple[list[scan.Process], frozenset[scan.Identity]]:
         """The living members, and who died lately and may have been one."""
         try:
-            alive = await self.members()
+            alive = await self.members(thorough=True)
             orphans = [] if self.cgroup else scan.orphans()
         except OSError as problem:  # no descriptor left to look with: not knowing is not being empty
             return [_unseen(problem)], frozenset()

@@ -267,7 +267,7 @@ anyio.run(main)
 
 
 async def test_a_killed_daemon_leaves_a_whole_journal(tmp_path: Path) -> None:
-    assert subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "j")]).returncode == -9  # noqa: ASYNC221
+    assert subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "j")]).returncode == -9
     with journal(tmp_path / "j") as book:
         rows = await book.events(limit=10_000)
         assert len(rows) >= 100
