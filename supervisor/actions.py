@@ -44,9 +44,13 @@ class Probe(Action, frozen=True):
 
 
 class CheckDevices(Action, frozen=True):
-    """Look whether the server's devices have their memory back."""
+    """Look whether the server's devices have their memory back.
+
+    For a `start` they are leased first (a plan that only counts may get others), and its ports must be free, too.
+    """
 
     attempt: int
+    start: bool = True
 
 
 class KeepEvidence(Action, frozen=True):

@@ -128,6 +128,15 @@ class RoleDied(Event, frozen=True):
     rank: str = ""
 
 
+class HostOomKilled(Event, frozen=True):
+    """The kernel's OOM killer ended a process of the attempt; `source` says how we know. pid 0: it is not told which."""
+
+    attempt: int
+    pid: int = 0
+    process: str = ""
+    source: str = ""
+
+
 # --- log ---------------------------------------------------------------------------------------------------------
 
 
@@ -199,6 +208,8 @@ class DevicesChecked(Event, frozen=True):
     devices: tuple[int, ...] = ()
     quarantined: tuple[int, ...] = ()
     ports: tuple[str, ...] = ()  # who holds a port of the server, in words
+    waiting: bool = False  # not clean, but nothing of this server's: no look yet, or another server has the devices
+    refuse: bool = False  # not clean, and no start is to wait for it
 
 
 class EvidenceKept(Event, frozen=True):
@@ -228,6 +239,7 @@ AnyEvent: TypeAlias = (
     | TreeEmptied
     | TreeStuck
     | RoleDied
+    | HostOomKilled
     | LineMatched
     | LogGrew
     | LogUnreadable

@@ -89,6 +89,17 @@ class ExitView(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class StopView(msgspec.Struct, frozen=True):
+    """How far the last end of an attempt went (evidence, term, kill), in seconds since its first step; None = not yet."""
+
+    stage: str = ""
+    exit_s: float | None = None  # the leader has exited
+    kill_s: float | None = None  # what was left began to be killed
+    empty_s: float | None = None  # no process is left, proven
+    free_s: float | None = None  # the devices have their memory back, proven
+    killed: int = 0  # processes that had to be killed
+
+
 class ServerSnapshot(msgspec.Struct, frozen=True):
     """All facets of one server."""
 
@@ -113,6 +124,7 @@ class ServerSnapshot(msgspec.Struct, frozen=True):
     diagnosis: DiagnosisView | None = None
     evidence_path: str = ""
     stop_stage: str = ""
+    stop: StopView | None = None
     log_path: str = ""
     port: int = 0
     gpus: tuple[int, ...] = ()

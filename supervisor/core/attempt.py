@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import enum
 
+from msgspec.structs import replace
+
 from supervisor.actions import Probe
 from supervisor.core.diagnose import CauseFinder
 from supervisor.core.health import Health, HealthBook
 from supervisor.core.progress import Advance, PhaseTracker
 from supervisor.core.settings import Settings
-from supervisor.events import LineMatched, Probed, ProbeOutcome, Spawned, StuckProcess
+from supervisor.events import (
+    Exited,
+    HostOomKilled,
+    LineMatched,
+    Probed,
+    ProbeOutcome,
+    Spawned,
+    StuckProcess,
+    TreeEmptied,
+)
 from supervisor.profile import CommandFacts, Profile
-from supervisor.snapshot import DiagnosisView, ExitView, StartupView
+from supervisor.snapshot import DiagnosisView, ExitView, StartupView, StopView
+
+HOST_OOM = "host-oom-killed"  # of the classes of causes
+_OOM_RECENT_S = 300.0  # a helper that the kernel killed hours ago did not end the server
 
 
 class EndKind(enum.StrEnum):
@@ -37,7 +51,10 @@ class Attempt:
         self.ending_reason = ""
         self.permanent = False
         self.signals: set[int] = set()
-        self.stop_stage = ""
+        self.stop = StopView()
+        self.oom: HostOomKilled | None = None
+        self.oom_at = 0.0
+        self._stop_began: float | None = None
         self.stuck: tuple[StuckProcess, ...] = ()
         self.evidence_path = ""
         self.evidence_asked = False
@@ -49,6 +66,7 @@ class Attempt:
         self._settings = settings
         self._finder = CauseFinder(profile)
         self._tracker = PhaseTracker(profile, facts)
+        self._profile = profile
         self._stages = profile.stages
         self._view: StartupView | None = None
         self._warming_delay_s = settings.readiness.warming_interval_s
@@ -134,6 +152,41 @@ class Attempt:
         """Whether probes have failed for long and nothing else speaks for the server."""
         return self.health.opinion.liveness is Health.FAILURE and not self.alive_by_log(now)
 
+    # --- how the end goes ---
+
+    def stop_begins(self, stage: str, now: float) -> None:
+        """The stop is at this stage (evidence, term, kill); it began with the first of them."""
+        self._stop_began = now if self._stop_began is None else self._stop_began
+        self.stop = replace(self.stop, stage=stage)
+
+    def killing(self, now: float) -> None:
+        """Everything that is left is killed; the first kill counts."""
+        self.stop_begins("kill", now)
+        if self.stop.kill_s is None:
+            self.stop = replace(self.stop, kill_s=self._stop_lasts(now))
+
+    def exited(self, event: Exited, now: float) -> None:
+        """The leader has ended, asked or not."""
+        self.exit = ExitView(self.number, now, event.code, self.ending_reason)
+        self.stop = replace(self.stop, exit_s=self._stop_lasts(now))
+
+    def emptied(self, event: TreeEmptied, now: float) -> None:
+        """Its last process is gone."""
+        self.stop = replace(self.stop, empty_s=self._stop_lasts(now), killed=event.killed)
+
+    def memory_back(self, now: float) -> None:
+        """Its devices were seen clean for the first time since."""
+        if self.stop.empty_s is not None and self.stop.free_s is None:
+            self.stop = replace(self.stop, free_s=self._stop_lasts(now))
+
+    def _stop_lasts(self, now: float) -> float:
+        return now - (self._stop_began if self._stop_began is not None else now)
+
+    def oom_killed(self, event: HostOomKilled, now: float) -> None:
+        """The kernel killed one of its processes for memory. What names the process outweighs a counter."""
+        if self.oom is None or event.pid:
+            self.oom, self.oom_at = event, now
+
     def end(self, kind: EndKind, reason: str) -> bool:
         """Note why the attempt ends; the first reason stands. False when one was noted before."""
         if self.ending is not None:
@@ -147,7 +200,21 @@ class Attempt:
         code = self.exit.code if self.exit else None
         view = self.view(now)
         self.diagnosis = self._finder.conclude(code, frozenset(self.signals), alive=self.exit is None, stage=view.stage)
+        if self.oom is not None and now - self.oom_at < _OOM_RECENT_S:
+            self.diagnosis = self._oom_diagnosis(self.oom)
         return self.diagnosis
+
+    def _oom_diagnosis(self, oom: HostOomKilled) -> DiagnosisView:
+        """The kernel's own word outweighs everything that the log makes of a vanished process."""
+        known = self._profile.cause(HOST_OOM)
+        who = f"pid {oom.pid} ({oom.process})" if oom.pid else "a process of the server"
+        return DiagnosisView(
+            cause=HOST_OOM,
+            restart=known.restart if known else "maybe",
+            remedy=known.remedy if known else "",
+            evidence=f"the kernel's OOM killer ended {who}: {oom.source}",
+            confidence=0.97,
+        )
 
     def stage_order(self, now: float) -> int:
         """How far the start came, as the index of its coarse stage."""

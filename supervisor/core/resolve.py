@@ -16,6 +16,10 @@ from supervisor.core.settings import (
 from supervisor.profile import CommandFacts, PhaseRule, Profile
 
 
+# Memory that nobody gives back is the device's trouble first: its quarantine is decided before the server's.
+_DEVICE_FIRST_S = 15.0
+
+
 def resolve(config: ServerConfig, profile: Profile, facts: CommandFacts, gpus: tuple[int, ...] = ()) -> Settings:
     """What `Server` needs to know. `gpus` are the devices that the lease gave; the plan's own by default."""
     return Settings(
@@ -29,7 +33,7 @@ def resolve(config: ServerConfig, profile: Profile, facts: CommandFacts, gpus: t
         readiness=_readiness(config, profile),
         stop=_stop(config, profile),
         restart=_restart(config),
-        reclaim=ReclaimSettings(on_foreign=config.on_foreign),
+        reclaim=ReclaimSettings(own_limit_s=config.reclaim_limit_s + _DEVICE_FIRST_S),
     )
 
 

@@ -13,6 +13,7 @@ from typing import assert_never
 from supervisor.actions import AnyAction, CheckDevices, KeepEvidence, KillTree, SignalTree, Spawn
 from supervisor.core import verdict
 from supervisor.core.attempt import Attempt, EndKind
+from supervisor.core.claims import Answer, weigh
 from supervisor.core.facets import Facets
 from supervisor.core.health import Health
 from supervisor.core.lifecycle import ALIVE, Standing, State, Trigger
@@ -24,6 +25,7 @@ from supervisor.events import (
     DevicesChecked,
     EvidenceKept,
     Exited,
+    HostOomKilled,
     LineMatched,
     LogGrew,
     LogUnreadable,
@@ -40,7 +42,7 @@ from supervisor.events import (
     TreeStuck,
 )
 from supervisor.profile import CommandFacts, Profile
-from supervisor.snapshot import ExitView, ServerSnapshot
+from supervisor.snapshot import ServerSnapshot
 
 _REST = Disposition(Next.REST, "stopped on request")
 # A tick that comes this late means that we ourselves did not run (SIGSTOP, swap, a suspended machine): what the server
@@ -70,6 +72,7 @@ class Server:
         self._next = _REST
         self._claim_since = 0.0
         self._checking = False
+        self._asked_to_start = False  # whether the last look was for a start
         self._dirty = ""
         self._check_delay_s = settings.reclaim.recheck_s
         self._tree_alive = False
@@ -126,7 +129,7 @@ class Server:
             case Exited():
                 self._exited(event)
             case TreeEmptied():
-                self._emptied()
+                self._emptied(event)
             case TreeStuck():
                 self._stuck(event)
             case LineMatched():
@@ -139,6 +142,8 @@ class Server:
                 self._evidence(event)
             case RoleDied():
                 self._role_died(event)
+            case HostOomKilled():
+                self._oom_killed(event)
             case LogGrew() | LogUnreadable():
                 pass
             case Ticked():
@@ -229,8 +234,12 @@ class Server:
 
     def _check(self) -> None:
         self._checking = True
+        self._asked_to_start = self._starting()
         self._timers.set(Timer.CHECK_LOST, self._now + _REPLY_SLACK_S)
-        self._do(CheckDevices(self._number))
+        self._do(CheckDevices(self._number, self._asked_to_start))
+
+    def _starting(self) -> bool:
+        return self._goal_up and self._next.next is Next.RELAUNCH
 
     def _devices(self, event: DevicesChecked) -> None:
         if self.state is not State.RECLAIMING or not self._checking:
@@ -238,28 +247,24 @@ class Server:
         self._checking = False
         self._dirty = event.reason if event.clean is False else ""
         self._timers.cancel(Timer.CHECK_LOST)
-        if event.clean is not False:
-            self._proceed(event.reason)
-        elif event.quarantined:
-            self._move(Trigger.ISOLATE, event.reason)
-        elif event.ports or (event.holders and all(holder.kind == "foreign" for holder in event.holders)):
-            self._held_by_others(event)
-        elif self._waited_long():
-            self._move(Trigger.ISOLATE, f"not free after {self.settings.reclaim.own_limit_s:.0f} s: {event.reason}")
-        else:
-            self._check_later(event.reason)
+        match weigh(event, starting=self._starting(), waited_long=self._waited_long()):
+            case Answer.PROCEED:
+                if event.clean and self._attempt:
+                    self._attempt.memory_back(self._now)
+                self._proceed(event.reason)
+            case Answer.WAIT:
+                self._check_later(event.reason)
+            case Answer.WAIT_FOR_OTHERS:
+                self._claim_since = self._now
+                self._check_later(event.reason)
+            case Answer.GIVE_UP:
+                self._move(Trigger.GIVE_UP, event.reason)
+            case Answer.ISOLATE:
+                waited = f"not free after {self._now - self._claim_since:.0f} s: " if not event.quarantined else ""
+                self._move(Trigger.ISOLATE, f"{waited}{event.reason}")
 
     def _waited_long(self) -> bool:
         return self._now - self._claim_since >= self.settings.reclaim.own_limit_s
-
-    def _held_by_others(self, event: DevicesChecked) -> None:
-        """What is held is not ours: resting needs no free device, starting does."""
-        if self._next.next is not Next.RELAUNCH:
-            self._proceed(event.reason)
-        elif self.settings.reclaim.on_foreign == "fail":
-            self._move(Trigger.GIVE_UP, event.reason)
-        else:
-            self._check_later(event.reason)
 
     def _check_lost(self) -> None:
         """No answer at all. What was dirty a moment ago is not taken for clean; else not knowing is no reason to wait."""
@@ -284,10 +289,13 @@ class Server:
         match decision.next:
             case Next.REST:
                 self._move(Trigger.REST, reason)
+            case Next.RELAUNCH if not self._asked_to_start:
+                self._look_at_devices()  # what was proven is the end of the last attempt, not that a new one may start
             case Next.RELAUNCH:
                 self._launch(reason)
             case Next.BACKOFF if decision.due <= self._now:
-                self._launch(reason)
+                self._next = Disposition(Next.RELAUNCH, decision.reason, self._now)
+                self._look_at_devices()
             case Next.BACKOFF:
                 self._move(Trigger.DELAY, reason)
                 self._timers.set(Timer.BACKOFF, decision.due)
@@ -323,7 +331,7 @@ class Server:
         attempt = self._current()
         attempt.end(EndKind.SPAWN, event.reason)
         attempt.permanent = event.permanent
-        self._emptied()
+        self._emptied(TreeEmptied(event.attempt))
 
     # --- the log and the probes ----------------------------------------------------------------------------------
 
@@ -341,6 +349,10 @@ class Server:
         if self.state in (State.STARTING, State.RUNNING) and not attempt.fatal_text:
             attempt.fatal_text = f"{event.role} {event.rank} (pid {event.pid}) is gone".replace("  ", " ")
             self._timers.set(Timer.FATAL_LINE, self._now + self.settings.fatal_grace_s)
+
+    def _oom_killed(self, event: HostOomKilled) -> None:
+        if self._attempt is not None:
+            self._attempt.oom_killed(event, self._now)
 
     def _probed(self, event: Probed) -> None:
         attempt = self._current()
@@ -370,7 +382,7 @@ class Server:
             return
         self._timers.clear()
         self._move(Trigger.END, reason)
-        attempt.stop_stage = "evidence"
+        attempt.stop_begins("evidence", self._now)
         self._ask_evidence(attempt, reason)
         self._timers.set(Timer.EVIDENCE, self._now + self.settings.evidence_limit_s + _REPLY_SLACK_S)
 
@@ -387,7 +399,7 @@ class Server:
 
     def _terminate(self, grace_s: float) -> None:
         attempt = self._current()
-        attempt.stop_stage = "term"
+        attempt.stop_begins("term", self._now)
         attempt.signals.add(self.settings.stop.signal)
         self._timers.cancel(Timer.PROBE, Timer.PROBE_LOST, Timer.PHASE, Timer.FATAL_LINE)
         self._timers.set(Timer.GRACE, self._now + grace_s)
@@ -395,24 +407,25 @@ class Server:
 
     def _kill(self) -> None:
         if self._attempt is not None:
-            self._attempt.stop_stage = "kill"
+            self._attempt.killing(self._now)
         self._timers.clear()
         self._timers.set(Timer.KILL, self._now + self.settings.kill_limit_s + _REPLY_SLACK_S)
         self._do(KillTree(self._number))
 
     def _exited(self, event: Exited) -> None:
         attempt = self._current()
-        attempt.exit = ExitView(self._number, self._now, event.code, attempt.ending_reason)
+        attempt.exited(event, self._now)
         attempt.end(EndKind.EXIT, "the leader exited")
         if self.state in (State.STARTING, State.RUNNING, State.DRAINING):
             self._move(Trigger.END, attempt.summary())
-        if self.state is State.STOPPING and attempt.stop_stage != "kill":
+        if self.state is State.STOPPING and attempt.stop.stage != "kill":
             self._kill()  # the leader's end is not the tree's end: sweep what is left
 
-    def _emptied(self) -> None:
+    def _emptied(self, event: TreeEmptied) -> None:
         if not self._standing.may(Trigger.EMPTIED):
             return
         attempt = self._current()
+        attempt.emptied(event, self._now)
         self._tree_alive = False
         attempt.stuck = ()
         self._timers.clear()

@@ -52,8 +52,7 @@ class ReclaimSettings(msgspec.Struct, frozen=True):
 
     recheck_s: float = 0.25
     recheck_max_s: float = 5.0
-    own_limit_s: float = 60.0
-    on_foreign: str = "wait"  # wait · fail · kill-same-user
+    own_limit_s: float = 75.0  # a little above the time after which the device itself is put out of use
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from supervisor import actions as a
 from supervisor import events as e
 from supervisor.core.lifecycle import State
-from supervisor.core.settings import PhaseLimit, ReclaimSettings, RestartSettings
+from supervisor.core.settings import PhaseLimit, RestartSettings
 from tests.core.world import SETTINGS, World
 
 STAMP = "[2026-11-29 10:00:{:02d}{}] {}"
@@ -354,6 +354,24 @@ def test_a_stop_before_the_spawn_was_answered_still_ends_the_process() -> None:
     assert not world.trees
 
 
+def test_how_long_each_step_of_a_stop_took_is_kept() -> None:
+    world = healthy()
+    world.ignores_term = True
+    world.dirty = LEFTOVER
+    world.stop()
+    world.until(world.now + SETTINGS.stop.grace_s + 2)
+    world.dirty = None
+    world.settle()
+    stop = world.facts_now.stop
+    assert stop is not None
+    assert (stop.stage, stop.killed) == ("kill", 3)
+    assert stop.kill_s == pytest.approx(SETTINGS.stop.grace_s)
+    assert stop.exit_s == pytest.approx(SETTINGS.stop.grace_s + 0.02)
+    assert stop.empty_s == pytest.approx(SETTINGS.stop.grace_s + 0.03)
+    assert stop.free_s is not None
+    assert SETTINGS.stop.grace_s + 2 < stop.free_s < SETTINGS.stop.grace_s + 4
+
+
 def test_a_process_stuck_in_the_kernel_is_quarantined_and_never_called_stopped() -> None:
     world = healthy()
     world.unkillable = True
@@ -424,6 +442,7 @@ def test_a_start_asked_during_backoff_does_not_wait() -> None:
 # --- devices ---------------------------------------------------------------------------------------------------------
 
 LEFTOVER = e.DevicesChecked(0, False, "GPU 0: 78 GiB still held", (e.Holder(0, 78 * 2**30, kind="unattributed"),))
+OUT = e.DevicesChecked(0, False, "GPU 1 is quarantined: Xid 79", quarantined=(1,))
 FOREIGN = e.DevicesChecked(
     0, False, "GPU 0: 20 GiB held by pid 99 (bob, python train.py)", (e.Holder(0, 20 * 2**30, 99, kind="foreign"),)
 )
@@ -468,12 +487,80 @@ def test_somebody_elses_memory_does_not_hold_a_stop_back() -> None:
     assert world.settle() is State.STOPPED
 
 
-def test_the_policy_may_refuse_a_start_beside_foreign_memory() -> None:
-    world = World(replace(SETTINGS, reclaim=ReclaimSettings(on_foreign="fail")))
-    world.dirty = FOREIGN
+def test_a_start_that_the_policy_refuses_beside_foreign_memory_is_given_up_with_the_reason() -> None:
+    world = World()
+    world.dirty = replace(FOREIGN, refuse=True)
     world.start()
     assert world.settle() is State.FATAL
     assert "bob" in world.facts_now.lifecycle.reason
+    assert world.facts_now.budget_remaining == SETTINGS.restart.budget
+
+
+def test_a_refusal_does_not_hold_a_stop_back() -> None:
+    world = healthy()
+    world.dirty = replace(FOREIGN, refuse=True)
+    world.stop()
+    assert world.settle() is State.STOPPED
+
+
+def test_the_first_look_at_the_devices_may_take_longer_than_a_servers_own_patience() -> None:
+    world = World()
+    world.dirty = e.DevicesChecked(0, False, "waiting for the first look at the GPUs", devices=(0, 1), waiting=True)
+    world.start()
+    world.until(SETTINGS.reclaim.own_limit_s * 3)
+    assert world.state is State.RECLAIMING
+    assert world.facts_now.lifecycle.reason == "waiting for the first look at the GPUs"
+    world.dirty = LEFTOVER
+    world.until(world.now + SETTINGS.reclaim.own_limit_s - 5)
+    assert world.state is State.RECLAIMING, "the patience begins when something was seen"
+    assert world.settle() is State.QUARANTINED
+
+
+def test_another_servers_memory_is_waited_for_without_end_before_a_start() -> None:
+    world = World()
+    world.dirty = e.DevicesChecked(0, False, "server glm holds 9 GB", (e.Holder(0, 9 * 2**30, 7, kind="server"),))
+    world.start()
+    world.until(3600)
+    assert world.state is State.RECLAIMING
+
+
+def test_a_quarantined_device_keeps_a_start_off_it() -> None:
+    world = World()
+    world.dirty = OUT
+    world.start()
+    assert world.settle() is State.QUARANTINED
+    assert world.facts_now.lifecycle.reason == "GPU 1 is quarantined: Xid 79"
+    assert not world.done(a.Spawn)
+
+
+def test_a_device_put_out_of_use_meanwhile_whose_memory_is_not_back_ends_in_quarantine() -> None:
+    world = healthy()
+    world.dirty = replace(OUT, holders=LEFTOVER.holders)
+    world.stop()
+    assert world.settle() is State.QUARANTINED
+
+
+def test_after_an_end_the_old_devices_are_proven_and_before_a_start_new_ones_are_asked_for() -> None:
+    world = healthy(World(replace(SETTINGS, restart=NO_JITTER)))
+    world.did.clear()
+    world.tell(e.Exited(1, -11))
+    world.until(world.now + 8)
+    assert world.facts_now.attempt == 2
+    assert [check.start for check in world.done(a.CheckDevices)] == [False, True]
+
+
+def test_a_start_asked_while_the_end_is_being_proven_looks_again() -> None:
+    world = healthy()
+    world.did.clear()
+    world.dirty = LEFTOVER
+    world.stop()
+    world.until(world.now + 3)
+    assert world.state is State.RECLAIMING
+    world.dirty = None
+    world.start()
+    world.until(world.now + 3)
+    assert world.facts_now.attempt == 2
+    assert [check.start for check in world.done(a.CheckDevices)][-1]
 
 
 def test_a_blind_feed_does_not_hold_a_start_back_but_is_said() -> None:
@@ -499,6 +586,31 @@ def test_a_crash_while_serving_is_restarted_with_backoff_and_its_evidence_kept()
     assert world.facts_now.attempt == 2
     assert world.done(a.KeepEvidence)
     assert world.when(a.Spawn)[-1] == pytest.approx(crashed + 5, abs=0.2)
+
+
+def test_the_kernels_word_about_memory_outweighs_what_the_log_makes_of_it() -> None:
+    world = World(replace(SETTINGS, restart=NO_JITTER))
+    world.start()
+    world.until(1)
+    world.log(*LOADING)
+    world.tell(e.HostOomKilled(1, 4711, "python", "kernel log"))
+    world.tell(e.HostOomKilled(1, source="memory.events of its cgroup"))
+    world.tell(e.Exited(1, 1))
+    world.until(2)
+    diagnosis = world.facts_now.diagnosis
+    assert diagnosis is not None
+    assert diagnosis.cause == "host-oom-killed"
+    assert diagnosis.evidence == "the kernel's OOM killer ended pid 4711 (python): kernel log"
+
+
+def test_a_helper_that_the_kernel_killed_long_ago_did_not_end_the_server() -> None:
+    world = healthy()
+    world.tell(e.HostOomKilled(1, 4711, "nvcc", "kernel log"))
+    world.until(world.now + 3600)
+    world.tell(e.Exited(1, -11))
+    world.until(world.now + 1)
+    assert world.facts_now.diagnosis is not None
+    assert world.facts_now.diagnosis.cause == "native-crash"
 
 
 def test_events_of_an_attempt_that_is_over_change_nothing() -> None:

@@ -33,6 +33,10 @@ LINES = (
 )
 FOREIGN = e.DevicesChecked(0, False, "held by pid 9", (e.Holder(0, 2**30, 9, kind="foreign"),))
 LEFTOVER = e.DevicesChecked(0, False, "still held", (e.Holder(0, 2**30, kind="unattributed"),))
+REFUSED = e.DevicesChecked(0, False, "there is no GPU 7", refuse=True)
+QUARANTINED = e.DevicesChecked(0, False, "GPU 0 is quarantined", quarantined=(0,))
+NOT_SEEN = e.DevicesChecked(0, False, "waiting for the first look", waiting=True)
+ENDS_STOPPED = (None, FOREIGN, REFUSED)  # what does not keep a server from being called stopped
 
 
 class AnyHistory(RuleBasedStateMachine):
@@ -41,17 +45,16 @@ class AnyHistory(RuleBasedStateMachine):
     @initialize(
         budget=st.integers(0, 4),
         grace_s=st.sampled_from([0.0, 3.0, 90.0]),
-        on_foreign=st.sampled_from(["wait", "fail"]),
         attempt=st.sampled_from([0, 7]),
     )
-    def begin(self, budget: int, grace_s: float, on_foreign: str, attempt: int) -> None:
+    def begin(self, budget: int, grace_s: float, attempt: int) -> None:
         self.world = World(
             replace(
                 SETTINGS,
                 deadlines={"weights": PhaseLimit(60, 300), "launch": PhaseLimit(120, 120)},
                 restart=RestartSettings(budget=budget, backoff_s=1.0),
                 stop=StopSettings(grace_s=grace_s),
-                reclaim=ReclaimSettings(on_foreign=on_foreign),
+                reclaim=ReclaimSettings(own_limit_s=75.0),
             ),
             last_attempt=attempt,
         )
@@ -94,6 +97,10 @@ class AnyHistory(RuleBasedStateMachine):
         if self.number in self.world.trees:
             self.world.tell(e.RoleDied(self.number, 99, "scheduler", "TP1"))
 
+    @rule(pid=st.sampled_from([0, 99]))
+    def the_kernel_kills_for_memory(self, pid: int) -> None:
+        self.world.tell(e.HostOomKilled(self.number, pid, "python", "kernel log"))
+
     @rule(ignores=st.booleans())
     def it_minds_term_or_not(self, ignores: bool) -> None:
         self.world.ignores_term = ignores
@@ -108,7 +115,7 @@ class AnyHistory(RuleBasedStateMachine):
 
     # --- the host ---
 
-    @rule(found=st.sampled_from([None, FOREIGN, LEFTOVER]))
+    @rule(found=st.sampled_from([*ENDS_STOPPED, LEFTOVER, QUARANTINED, NOT_SEEN]))
     def the_devices_are(self, found: e.DevicesChecked | None) -> None:
         self.world.dirty = found
 
@@ -149,11 +156,13 @@ class AnyHistory(RuleBasedStateMachine):
         world = self.world
         world.silent.clear()
         world.unkillable = False
+        world.until(world.now + 0.1)  # answers that are on their way tell of what was
         world.stop()
         world.settle()
-        if world.dirty is LEFTOVER:
-            assert world.state in (State.STOPPED, State.QUARANTINED)
+        if world.dirty not in ENDS_STOPPED:
+            assert world.state in (State.STOPPED, State.QUARANTINED, State.RECLAIMING)
             world.dirty = None
+            world.until(world.now + 0.1)
             world.stop()
             world.settle()
         assert world.state is State.STOPPED

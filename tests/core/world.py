@@ -164,6 +164,7 @@ class World:
 
     def _spawn(self, action: a.Spawn) -> None:
         assert not self.trees, "a second tree was started"
+        assert self.done(a.CheckDevices)[-1].start, "spawned after a look that asked for nothing but the end"
         if self.spawn_error:
             self.later(0.001, replace(self.spawn_error, attempt=action.attempt))
             return
