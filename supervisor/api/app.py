@@ -18,6 +18,7 @@ from supervisor.api.control import Control
 from supervisor.api.limits import DEFAULTS, Limits
 from supervisor.api.operation import Call, Operation, answer, endpoint, error, printable
 from supervisor.api.schema import document
+from supervisor.api.supervisord import routes as supervisord_routes
 
 log = structlog.get_logger()
 
@@ -58,7 +59,7 @@ OPERATIONS: tuple[Operation, ...] = (
 
 def build_app(control: Control, access: Access, limits: Limits = DEFAULTS) -> ASGIApp:
     """Everything, for the Unix socket."""
-    return _build(control, access, limits, OPERATIONS)
+    return _build(control, access, limits, (*OPERATIONS, *supervisord_routes.OPERATIONS))
 
 
 def build_tcp_app(control: Control, access: Access, limits: Limits = DEFAULTS) -> ASGIApp:

@@ -13,8 +13,10 @@ import anyio.to_thread
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
+from supervisor.api import wire
+from supervisor.api.access import Role
 from supervisor.api.control import Control
-from supervisor.api.operation import Call, Operation, RefusedError
+from supervisor.api.operation import Call, Operation, RefusedError, answer
 
 CHUNK_BYTES = 64 * 1024  # what one client makes us hold
 RANGE_BYTES_MAX = 2**40
@@ -58,6 +60,44 @@ async def _answer(call: Call, path: str, server: str) -> Response:
     headers = {"x-log-offset": str(offset), "x-log-size": str(log.size), "cache-control": "no-store"}
     pieces = _follow(call.control, server, log, offset) if query.follow else _range(log, offset, end)
     return StreamingResponse(pieces, media_type=_BYTES, headers=headers)
+
+
+async def followed(control: Control, path: str, server: str, last_bytes: int) -> StreamingResponse:
+    """The last bytes of a log and what comes. FileNotFoundError when there is none; RefusedError when it is no log."""
+    if not path:
+        raise FileNotFoundError
+    try:
+        log = await anyio.to_thread.run_sync(LogFile, path)
+    except FileNotFoundError:
+        raise
+    except OSError as problem:
+        raise RefusedError(500, f"cannot read {path}: {problem.strerror}") from None
+    pieces = _follow(control, server, log, max(0, log.size - last_bytes))
+    return StreamingResponse(pieces, media_type="text/plain;charset=utf-8")
+
+
+def clear(path: str) -> None:
+    """Empty a log. Its writer appends, so it goes on at the beginning. OSError when it is no regular file."""
+    if not path:
+        raise FileNotFoundError
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "is not a regular file")
+        os.ftruncate(descriptor, 0)
+    finally:
+        os.close(descriptor)
+
+
+async def clear_server_log(call: Call) -> Response:
+    path = call.snapshot.log_path
+    try:
+        await anyio.to_thread.run_sync(clear, path)
+    except FileNotFoundError:
+        return answer(wire.Done())
+    except OSError as problem:
+        raise RefusedError(500, f"cannot clear {path}: {problem.strerror}") from None
+    return answer(wire.Done())
 
 
 async def _range(log: LogFile, offset: int, end: int) -> AsyncIterator[bytes]:
@@ -179,6 +219,15 @@ OPERATIONS = (
         read_server_log,
         query=LogQuery,
         media_types=(_BYTES,),
+    ),
+    Operation(
+        "POST",
+        "/v1/servers/{name}/log/clear",
+        "clearLog",
+        "Empty the server's present log file",
+        clear_server_log,
+        wire.Done,
+        Role.OPERATE,
     ),
     Operation(
         "GET",

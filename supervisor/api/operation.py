@@ -25,6 +25,12 @@ class NoBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The operation takes no body."""
 
 
+class RawBody(msgspec.Struct, frozen=True):
+    """The operation takes bytes that are no JSON."""
+
+    data: bytes
+
+
 class Call(msgspec.Struct, frozen=True):
     """One decoded request."""
 
@@ -117,6 +123,8 @@ def _query(operation: Operation, request: Request) -> Any:
 
 async def _body(operation: Operation, limits: Limits, request: Request) -> Any:
     data = await _bounded_body(limits, request)
+    if operation.body is RawBody:
+        return RawBody(data)
     if not data:
         data = b"{}"
     try:

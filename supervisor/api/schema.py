@@ -34,7 +34,7 @@ def document(operations: Sequence[Operation]) -> bytes:
 
 
 def _described(operation: Operation) -> dict[str, Any]:
-    status = "202" if operation.method == "POST" else "200"
+    status = "202" if operation.answer in (wire.Accepted, wire.Done) and operation.name != "clearLog" else "200"
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,

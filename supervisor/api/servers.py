@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import signal as signals
-from collections.abc import Callable
 from typing import Annotated, Literal
 
 import anyio
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
 
-from supervisor.api import wire
+from supervisor.api import waiting, wire
 from supervisor.api.access import Role
-from supervisor.api.control import Control
-from supervisor.api.control import Request as Requested
+from supervisor.api.control import Request
 from supervisor.api.operation import Call, Operation, RefusedError, answer, printable
-from supervisor.api.words import State, is_healthy, state_of
+from supervisor.api.words import SIGNALABLE, UP, state_of
 from supervisor.events import RestartRequested, SignalRequested, StartRequested, StopRequested
-from supervisor.snapshot import ServerSnapshot
 
 WAIT_LIMIT_S = 7 * 86400.0
-_UP = (State.STARTING, State.RUNNING, State.BACKOFF)
-_SIGNALABLE = (State.STARTING, State.RUNNING, State.STOPPING)
 
 
 class StartBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,7 +55,7 @@ async def show_server(call: Call) -> Response:
 
 
 async def start(call: Call) -> Response:
-    changed = state_of(call.snapshot) not in _UP
+    changed = state_of(call.snapshot) not in UP
     return await _accept(call, changed, StartRequested(by=call.by, force=call.body.force))
 
 
@@ -75,13 +69,13 @@ async def restart(call: Call) -> Response:
 
 
 async def send_signal(call: Call) -> Response:
-    number = _signal_number(call.body.signal)
-    if state_of(call.snapshot) not in _SIGNALABLE or call.snapshot.pid is None:
+    number = signal_number(call.body.signal)
+    if state_of(call.snapshot) not in SIGNALABLE or call.snapshot.pid is None:
         raise RefusedError(409, f"cannot signal {call.name}: it is not running")
     return await _accept(call, True, SignalRequested(by=call.by, signal=number))
 
 
-async def _accept(call: Call, changed: bool, event: Requested) -> Response:
+async def _accept(call: Call, changed: bool, event: Request) -> Response:
     try:
         await call.control.request(call.name, event)
     except KeyError:
@@ -89,7 +83,8 @@ async def _accept(call: Call, changed: bool, event: Requested) -> Response:
     return answer(wire.Accepted(changed, wire.server(call.snapshot, call.control.clock())), 202)
 
 
-def _signal_number(signal: str | int) -> int:
+def signal_number(signal: str | int) -> int:
+    """The number of "HUP", "SIGHUP", "1" or 1. Raises RefusedError."""
     known = {member.name.removeprefix("SIG"): member.value for member in signals.Signals}
     text = str(signal).upper().removeprefix("SIG")
     number = known.get(text) or (int(text) if text.isascii() and text.isdigit() and len(text) <= 3 else 0)
@@ -101,48 +96,16 @@ def _signal_number(signal: str | int) -> int:
 async def wait(call: Call) -> Response:
     """Answers at once when it is reached or can no longer be reached without an operator."""
     began = call.control.clock().monotonic
-    outcome = "time-out"
-    async with anyio.create_task_group() as tasks:
-        # A handler of a plain answer is not told that its client went away: without this an endless wait would stay.
-        tasks.start_soon(_cancel_on_disconnect, call.request, tasks.cancel_scope, name="watch the waiting client")
-        with anyio.move_on_after(call.query.timeout_s):
-            outcome = await _outcome(call.control, call.name, _judge(call.query.until))
-        tasks.cancel_scope.cancel()
+    said = await waiting.while_connected(call.request, _wait(call))
     waited_s = round(call.control.clock().monotonic - began, 3)
-    return answer(wire.Waited(outcome, waited_s, wire.server(call.snapshot, call.control.clock())))
+    return answer(wire.Waited(said, waited_s, wire.server(call.snapshot, call.control.clock())))
 
 
-async def _outcome(control: Control, name: str, judge: Callable[[ServerSnapshot], str]) -> str:
-    change = control.change()
-    while True:
-        snapshot = control.snapshot(name)
-        if snapshot is None:
-            return "removed"  # the answer, which shows the server, becomes a 404
-        outcome = judge(snapshot)
-        if outcome:
-            return outcome
-        change = await control.changed(change)
-
-
-def _judge(until: str) -> Callable[[ServerSnapshot], str]:
-    return _stopped if until == "stopped" else _healthy
-
-
-def _healthy(snapshot: ServerSnapshot) -> str:
-    if is_healthy(snapshot):
-        return "reached"
-    return "gave-up" if snapshot.lifecycle.value in ("fatal", "quarantined") else ""
-
-
-def _stopped(snapshot: ServerSnapshot) -> str:
-    """Fatal and quarantined servers have no process left either."""
-    return "reached" if snapshot.lifecycle.value in ("stopped", "fatal", "quarantined") else ""
-
-
-async def _cancel_on_disconnect(request: Request, scope: anyio.CancelScope) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-    scope.cancel()
+async def _wait(call: Call) -> str:
+    judge = waiting.stopped if call.query.until == "stopped" else waiting.healthy
+    with anyio.move_on_after(call.query.timeout_s):
+        return await waiting.outcome(call.control, call.name, judge)
+    return "time-out"
 
 
 OPERATIONS = (

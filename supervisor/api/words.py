@@ -23,6 +23,10 @@ class State(enum.IntEnum):
     UNKNOWN = 1000
 
 
+UP = (State.STARTING, State.RUNNING, State.BACKOFF)
+SIGNALABLE = (State.STARTING, State.RUNNING, State.STOPPING)
+
+
 def state_of(snapshot: ServerSnapshot) -> State:
     """The supervisord state that tells an operator the same as our facets."""
     match snapshot.lifecycle.value:

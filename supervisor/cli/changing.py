@@ -63,6 +63,16 @@ def send_signal(client: Client, options: Namespace) -> int:
     return _each(client, options.names, one)
 
 
+def clear(client: Client, options: Namespace) -> int:
+    """`NAME: cleared`: the present log file is emptied."""
+
+    def one(name: str) -> int:
+        client.post(f"/v1/servers/{segment(name)}/log/clear")
+        return _done(name, "cleared")
+
+    return _each(client, options.names, one)
+
+
 def wait(client: Client, options: Namespace) -> int:
     """0 when all names are healthy (or stopped), 1 as soon as one gave up, 5 when the time is over."""
     deadline = None if options.timeout is None else time.monotonic() + options.timeout

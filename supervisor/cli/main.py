@@ -134,6 +134,8 @@ def _add_changing(verbs: _Verbs) -> None:
     send = _verb(verbs, "signal", changing.send_signal, "send a signal to the servers' leaders")
     send.add_argument("signal", metavar="SIGNAL")
     send.add_argument("names", nargs="+", metavar="NAME|all")
+    clear = _verb(verbs, "clear", changing.clear, "empty servers' log files")
+    clear.add_argument("names", nargs="+", metavar="NAME|all")
     wait = _verb(verbs, "wait", changing.wait, "return as soon as servers are healthy, or gave up")
     wait.add_argument("names", nargs="+", metavar="NAME|all")
     wait.add_argument("--for", dest="until", choices=("healthy", "stopped"), default="healthy")

@@ -17,7 +17,7 @@ def test_every_operation_is_documented() -> None:
     page = (DOCS / "api.md").read_text()
     documented = set(re.findall(r"`(GET|POST) (/[^?` ]*)", page))
     known = {(operation.method, operation.path.replace("{name}", "NAME")) for operation in OPERATIONS}
-    assert documented == known
+    assert documented - {("POST", "/RPC2")} == known
 
 
 def test_the_documented_role_is_the_one_that_is_asked() -> None:

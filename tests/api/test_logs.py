@@ -1,7 +1,5 @@
 """Log files over the socket: ranges, last lines, following, and files that are no log."""
 
-# ruff: noqa: ASYNC240 - the files of a test are small and local
-
 from __future__ import annotations
 
 import asyncio
@@ -119,6 +117,22 @@ async def test_the_daemons_own_log(client: httpx.AsyncClient, control: FakeContr
     control.log_path = str(tmp_path / "daemon.log")
     (tmp_path / "daemon.log").write_text("hello\n")
     assert (await client.get("/v1/log")).content == b"hello\n"
+
+
+async def test_a_log_is_cleared_under_its_writer(client: httpx.AsyncClient, log: Path) -> None:
+    with log.open("ab", buffering=0) as writer:
+        assert (await client.post("/v1/servers/kimi/log/clear")).json() == {"ok": True}
+        writer.write(b"fresh\n")
+    assert log.read_bytes() == b"fresh\n"
+
+
+async def test_only_a_log_is_cleared(client: httpx.AsyncClient, log: Path) -> None:
+    (log.parent / "precious").write_text("x")
+    log.unlink()
+    log.symlink_to(log.parent / "precious")
+    assert (await client.post("/v1/servers/kimi/log/clear")).status_code == 500
+    assert (log.parent / "precious").read_text() == "x"
+    assert (await client.post("/v1/servers/draft/log/clear")).status_code == 200
 
 
 @pytest.fixture

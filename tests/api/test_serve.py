@@ -1,7 +1,5 @@
 """Sockets: stale and living ones, modes, silent and malformed clients, an end that is bounded."""
 
-# ruff: noqa: ASYNC240 - the files of a test are small and local
-
 from __future__ import annotations
 
 import asyncio
@@ -138,7 +136,7 @@ async def test_an_idle_server_does_not_wake_up(tmp_path: Path) -> None:
     "garbage",
     [
         b"\x00\x01\x02\r\n\r\n",
-        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET / HTTP/9.9\r\nConnection: close\r\n\r\n",
         b"GET /livez HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
         b"GET /livez HTTP/1.1\r\nHost: a\r\nHost: b\r\nTransfer-Encoding: x\r\n\r\n",
         b"POST /v1/servers/kimi/stop HTTP/1.1\r\nHost: d\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 
@@ -139,6 +140,15 @@ async def test_wait_for_an_unknown_name(sglctl: Sglctl) -> None:
 async def test_wait_as_json(sglctl: Sglctl) -> None:
     outcome = await sglctl("wait", "--json", "kimi")
     assert json.loads(outcome.out)["outcome"] == "reached"
+
+
+async def test_clear(sglctl: Sglctl, control: FakeControl, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("old\n")
+    await control.put(snapshot("kimi", "running", log_path=str(log)))
+    assert await sglctl("clear", "kimi", "draft") == (0, "kimi: cleared\ndraft: cleared\n", "")
+    assert log.read_text() == ""
+    assert (await sglctl("clear", "none")).code == 4
 
 
 async def test_shutdown(sglctl: Sglctl, control: FakeControl) -> None:

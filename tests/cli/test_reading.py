@@ -155,7 +155,7 @@ async def test_tail(sglctl: Sglctl, log: Path, arguments: list[str], out: str) -
 
 
 async def test_tail_shows_progress_bars_as_lines_and_nothing_hostile(sglctl: Sglctl, log: Path) -> None:
-    log.write_bytes(b"0%| | 0/13\r50%|\xe2\x96\x88| 7/13\r\n\x1b[2J\x00\xff\xe2\x80\xae end\tx\n")  # noqa: ASYNC240
+    log.write_bytes(b"0%| | 0/13\r50%|\xe2\x96\x88| 7/13\r\n\x1b[2J\x00\xff\xe2\x80\xae end\tx\n")
     assert (await sglctl("tail", "kimi")).out == "0%| | 0/13\n50%|█| 7/13\n?[2J?�? end\tx\n"
 
 

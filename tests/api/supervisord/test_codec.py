@@ -1,0 +1,109 @@
+"""XML-RPC is decoded without XML's dangers, and everything that is said fits into XML."""
+
+from __future__ import annotations
+
+from xmlrpc.client import Binary, Fault, dumps, loads
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from supervisor.api.supervisord.codec import (
+    INT_MAX,
+    FaultCode,
+    FaultError,
+    MalformedCallError,
+    capped,
+    decode,
+    encode,
+    encode_fault,
+    xml_text,
+)
+
+BOMB = b"""<?xml version="1.0"?><!DOCTYPE b [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;">]>
+<methodCall><methodName>&b;</methodName><params></params></methodCall>"""
+OUTSIDE = b"""<?xml version="1.0"?><!DOCTYPE b [<!ENTITY a SYSTEM "file:///etc/passwd">]>
+<methodCall><methodName>&a;</methodName></methodCall>"""
+
+
+def nested(depth: int) -> bytes:
+    opening, closing = b"<value><array><data>" * depth, b"</data></array></value>" * depth
+    return (
+        b"<methodCall><methodName>m</methodName><params><param>" + opening + closing + b"</param></params></methodCall>"
+    )
+
+
+def test_a_call_is_decoded() -> None:
+    assert decode(dumps(("kimi", True, [1, {"a": "b"}]), "supervisor.x").encode()) == (
+        "supervisor.x",
+        ("kimi", True, [1, {"a": "b"}]),
+    )
+    assert decode(b"<methodCall><methodName>m</methodName></methodCall>") == ("m", ())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{}",
+        b"<methodCall>",
+        b"<methodCall></methodCall>",
+        b"<methodCall><methodName></methodName></methodCall>",
+        b"<methodCall><methodName>m</methodName><params><param><value><int>x</int></value></param></params></methodCall>",
+        b"<methodCall><methodName>m</methodName><params><param><value><zz>x</zz></value></param></params></methodCall>",
+        b"<methodResponse><params><param><value>x</value></param></params></methodResponse>",
+        dumps(Fault(1, "x"), methodresponse=True).encode(),
+        BOMB,
+        OUTSIDE,
+        b"\xff\xfe\x00",
+        b"<a>" * 1000,
+        nested(1000),
+    ],
+)
+def test_what_is_no_call_is_refused(body: bytes) -> None:
+    with pytest.raises(MalformedCallError):
+        decode(body)
+
+
+def test_moderate_nesting_is_fine() -> None:
+    assert decode(nested(20))[0] == "m"
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_call_or_refused(body: bytes) -> None:
+    try:
+        decode(body)
+    except MalformedCallError:
+        return
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text(max_size=100))
+def test_any_text_survives_once_it_is_made_fit(text: str) -> None:
+    fit = xml_text(text)
+    ((back,), _) = loads(encode(fit))
+    assert back == fit.replace("\r\n", "\n").replace("\r", "\n")  # as XML reads line ends
+    assert len(fit) == len(text)
+
+
+def test_control_characters_are_replaced() -> None:
+    assert xml_text("a\x00\x1b[2J\t\n\ud800é") == "a??[2J\t\n?é"
+
+
+def test_a_fault_has_supervisords_text() -> None:
+    with pytest.raises(Fault) as caught:
+        loads(encode_fault(FaultError(FaultCode.BAD_NAME, "x\x00")))
+    assert (caught.value.faultCode, caught.value.faultString) == (10, "BAD_NAME: x?")
+    assert str(FaultError(FaultCode.FAILED)) == "FAILED"
+
+
+def test_numbers_are_capped_to_what_int_can_carry() -> None:
+    assert capped(1764420000.9) == 1764420000
+    assert capped(1e12) == INT_MAX
+    assert capped(-1e12) == -INT_MAX
+    encode(capped(1e12))
+
+
+def test_binary_is_no_text() -> None:
+    assert decode(dumps((Binary(b"x"),), "m").encode()) == ("m", (b"x",))
