@@ -67,6 +67,22 @@ class LineCutter:
         self._offset += len(chunk)
         return lines
 
+    def skip(self, length: int, newlines: int) -> None:
+        """Counts whole lines that somebody else has looked at. Only between lines."""
+        self._offset += length
+        self._number += newlines
+        self._after_return = False
+
+    @property
+    def lines(self) -> int:
+        """How many lines have ended so far."""
+        return self._number
+
+    @property
+    def between_lines(self) -> bool:
+        """Whether the last byte fed was the end of a line."""
+        return not self._kept and not self._cut
+
     def pending(self) -> Line | None:
         """The line whose end has not come yet (a progress bar, mostly), as far as it is known."""
         if not self._kept:

@@ -312,6 +312,8 @@ def _check(profile: Profile) -> None:
         for other in (signature.beyond, signature.together, signature.repeated, signature.closes):
             if other not in names:
                 raise ProfileError(f"profile {profile.name}: {signature.name!r} names an unknown signature {other!r}")
+        if not signature.needles and {"record", "raw"} & set(signature.where):
+            raise ProfileError(f"profile {profile.name}: {signature.name!r} reads lines and has no needles")
         if _LEADING_WILDCARD.match(signature.pattern) and not signature.at_start:
             raise ProfileError(
                 f"profile {profile.name}: {signature.name!r} begins with a wildcard, which makes a search "

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 
 import msgspec
 
 from supervisor.core.grammar import TRACEBACK
+from supervisor.core.stamps import seconds
 from supervisor.events import LineMatched
 from supervisor.profile import Profile, Signature
 
@@ -17,7 +17,6 @@ _PER_SIGNATURE = 24
 _TOGETHER_S = 3.0
 _ALIVE_AFTER_S = 15.0
 _ALIVE_SIGNS = 4  # signs of life that disprove an end when the lines carry no time
-_TIME = re.compile(r"(\d\d):(\d\d):(\d\d)")
 _UNKNOWN_TRACEBACK = Signature(name=TRACEBACK, cause="insufficient-evidence", weight=15)
 
 
@@ -155,25 +154,3 @@ class ClueBook:
 def _group(rank: str) -> str:
     """The rank's words without the last one: ranks of one group run the same collectives."""
     return rank.rpartition(" ")[0]
-
-
-def seconds(stamp: str) -> float:
-    """The time of day that a stamp tells, with the date's days when it has them; 0 without any."""
-    found = _TIME.search(stamp)
-    if found is None:
-        return 0.0
-    hours, minutes, rest = (int(part) for part in found.groups())
-    return _days(stamp[: found.start()]) * 86400.0 + hours * 3600.0 + minutes * 60.0 + rest
-
-
-_DATE = re.compile(r"(?:(\d{4})-)?(\d\d)-(\d\d)")
-
-
-def _days(date: str) -> int:
-    """Days since some day, good enough for differences within months."""
-    found = _DATE.search(date)
-    if found is None:
-        return 0
-    year, month, day = (int(part or 0) for part in found.groups())
-    year, month = (year - 1, month + 12) if month <= 2 else (year, month)
-    return 365 * year + year // 4 - year // 100 + year // 400 + (153 * (month - 3) + 2) // 5 + day

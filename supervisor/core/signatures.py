@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import msgspec
 
 from supervisor.core.traceback import TracebackBlock
 from supervisor.profile import Profile, Signature
 
+_MARK = 5
 TEXT_SEARCHED = 4096  # letters: patterns are tried at each, so a long line must not cost seconds
 
 
@@ -55,14 +57,16 @@ class SignatureIndex:
         self._records = [one for one in compiled if "record" in one.signature.where]
         self._raws = [one for one in compiled if "raw" in one.signature.where]
         self._tracebacks = [one for one in compiled if "traceback" in one.signature.where]
+        self._record_marks = marks(self._records)
+        self._raw_marks = marks(self._raws)
 
     def record(self, message: str) -> list[Found]:
         """In an engine's record."""
-        return _in_line(self._records, message[:TEXT_SEARCHED])
+        return _in_line(self._records, self._record_marks, message[:TEXT_SEARCHED])
 
     def raw(self, message: str) -> list[Found]:
         """In a line without prefix."""
-        return _in_line(self._raws, message[:TEXT_SEARCHED])
+        return _in_line(self._raws, self._raw_marks, message[:TEXT_SEARCHED])
 
     def traceback(self, block: TracebackBlock) -> list[Found]:
         """In the exceptions of a traceback."""
@@ -72,7 +76,27 @@ class SignatureIndex:
         return [Found(one.signature.name, _groups(match)) for one, match in found if match]
 
 
-def _in_line(candidates: list[Compiled], text: str) -> list[Found]:
+def marks(candidates: list[Compiled]) -> tuple[str, ...]:
+    """Few short texts of which every needle has at least one: most lines have none, and are done with."""
+    needles = sorted({needle for one in candidates for needle in one.signature.needles})
+    shared = Counter(part for needle in needles for part in _parts(needle))
+    chosen: dict[str, None] = {}
+    for needle in needles:
+        if not any(mark in needle for mark in chosen):
+            chosen[max(_parts(needle), key=lambda part: (shared[part], part))] = None
+    return tuple(chosen)
+
+
+def _parts(needle: str) -> set[str]:
+    """All its pieces of `_MARK` letters that are not mere blanks between words."""
+    if len(needle) <= _MARK:
+        return {needle}
+    return {needle[at : at + _MARK] for at in range(len(needle) - _MARK + 1)}
+
+
+def _in_line(candidates: list[Compiled], marks_of_all: tuple[str, ...], text: str) -> list[Found]:
+    if not any(mark in text for mark in marks_of_all):
+        return []
     found = [(one, one.in_text(text)) for one in candidates]
     return [Found(one.signature.name, _groups(match)) for one, match in found if match]
 

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from supervisor.core.clues import Clue, seconds
+from supervisor.core.clues import Clue
 from supervisor.core.diagnose import CauseFinder, Guess
 from supervisor.core.grammar import LogReader
 from supervisor.core.progress import Movement, PhaseTracker
+from supervisor.core.stamps import seconds
 from supervisor.events import LineMatched
 from supervisor.lines import Line
 from supervisor.profile import LogRule, Profile
@@ -32,7 +33,7 @@ class Verdict(enum.StrEnum):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """The log's story. Times are seconds of the log's own clock (`core.clues.seconds`)."""
+    """The log's story. Times are seconds of the log's own clock (`core.stamps.seconds`)."""
 
     verdict: Verdict
     stage: str
@@ -120,12 +121,23 @@ class LogStory:
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
-    def conclude(self, now: float | None = None, exit_code: int | None = None) -> Outcome:
-        """The story as far as it was read. `now` is the log's clock at the moment of the question."""
+    @property
+    def stamp(self) -> str:
+        """The newest time that the log tells."""
+        return self._reader.stamp
+
+    def conclude(self, now: float | None = None, exit_code: int | None = None, *, recognised: bool = True) -> Outcome:
+        """The story as far as it was read. `now` is the log's clock at the moment of the question.
+
+        A log that no engine's words were `recognised` in is judged only when it moves or breaks like one.
+        """
         for match in self._reader.finish():
             self._take(match)
+        self._time(self._reader.stamp)
         silent_s = max(0.0, now - self._clock) if now is not None and self._clock else None
         verdict = self._verdict(silent_s, exit_code)
+        if not recognised and not self._moved and not self._finder.clues.all():
+            verdict = Verdict.UNKNOWN
         alive = verdict in (Verdict.READY, Verdict.WARMING, Verdict.STALLED, Verdict.DEGRADED)
         best = self._best(verdict)
         stage = self._stage(verdict, best)

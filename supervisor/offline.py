@@ -1,0 +1,175 @@
+"""`sglsup diagnose`: reads the log of a start, whoever wrote it, and tells what happened and what to change."""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import importlib
+import io
+import os
+import shutil
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import IO, NoReturn, cast
+
+from supervisor.core.report import as_json, page, report
+from supervisor.core.skim import Skimmer
+from supervisor.core.stamps import like, seconds
+from supervisor.core.story import LogStory, Outcome, Verdict
+from supervisor.profile import Profile, load_profile, profile_names
+
+EXIT_USAGE = 64
+EXIT_UNREADABLE = 66
+_EXIT = {Verdict.READY: 0, Verdict.WARMING: 0, Verdict.DEGRADED: 1, Verdict.STALLED: 1, Verdict.CRASHED: 2}
+_CHUNK = 1 << 20
+_SAMPLE = 256 * 1024
+_GZIP = b"\x1f\x8b"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_BINARY = 0.1  # of the first bytes are NULs or other controls: no log
+
+
+class UnreadableError(Exception):
+    """The log cannot be read; the message names the file and the reason."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(EXIT_USAGE, f"{self.prog}: {message}\n")
+
+
+def diagnose_main(arguments: Sequence[str]) -> int:
+    """Exit status: 0 ready or warming, 1 degraded or stalled, 2 crashed, 64 usage, 66 unreadable."""
+    given = _parser().parse_args(arguments)
+    try:
+        with _opened(given.log) as stream:
+            outcome, profile, lines = diagnose(stream, given.engine, given.now, given.exit_code)
+    except UnreadableError as error:
+        sys.stderr.write(f"sglsup diagnose: cannot read {given.log}: {error}\n")
+        return EXIT_UNREADABLE
+    try:
+        _write(outcome, profile, lines, given)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader (head, less) has seen enough
+    return _EXIT.get(outcome.verdict, EXIT_UNREADABLE)
+
+
+def _parser() -> _Parser:
+    parser = _Parser(
+        prog="sglsup diagnose",
+        description="Tells from a log where every rank is, what went wrong, whether a restart helps, what to change.",
+        epilog="exit status: 0 ready or warming, 1 degraded or stalled, 2 crashed, 64 usage, 66 unreadable",
+        allow_abbrev=False,
+    )
+    parser.add_argument("log", metavar="LOG", help="a file, plain or .gz or .zst; - reads standard input")
+    parser.add_argument(
+        "--now", type=_moment, metavar="T", help='the time to judge silence by, in the log\'s own zone; "now" is now'
+    )
+    parser.add_argument("--exit-code", type=int, metavar="N", help="how the server ended (-9 or 137 for a kill)")
+    parser.add_argument("--engine", choices=profile_names(), help="default: recognised from the log")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    return parser
+
+
+def _moment(text: str) -> str:
+    moment = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S") if text == "now" else text
+    if not seconds(moment):
+        raise argparse.ArgumentTypeError(f"cannot read {text!r} as a time: write 2026-02-26 18:27:00, 18:27:00 or now")
+    return moment
+
+
+def diagnose(
+    stream: IO[bytes], engine: str | None = None, now: str | None = None, exit_code: int | None = None
+) -> tuple[Outcome, Profile, int]:
+    """The story of the whole stream, with the engine's profile and the number of lines."""
+    sample = _read(stream, _SAMPLE)
+    if not sample:
+        raise UnreadableError("it is empty")
+    if _is_binary(sample):
+        raise UnreadableError("this is binary data, not a log")
+    name = engine or recognise(sample)
+    profile = load_profile(name or profile_names()[0])
+    story, skimmer = LogStory(profile), Skimmer(profile)
+    for chunk in _chunks(stream, sample):
+        for lines in skimmer.feed(chunk):
+            story.read(lines)
+    story.read(skimmer.finish())
+    moment = seconds(like(now, story.stamp)) if now else None
+    return story.conclude(moment, exit_code, recognised=name is not None), profile, skimmer.lines
+
+
+def recognise(sample: bytes) -> str | None:
+    """The engine whose words are in the sample most often; None when no engine's are."""
+    counts = {name: _mentions(load_profile(name), sample) for name in profile_names()}
+    best = max(counts, key=lambda name: counts[name])
+    return best if counts[best] else None
+
+
+def _mentions(profile: Profile, sample: bytes) -> int:
+    return sum(sample.count(word.encode()) for word in profile.grammar.recognise)
+
+
+def _is_binary(sample: bytes) -> bool:
+    head = sample[:8192]
+    controls = sum(byte < 32 and byte not in b"\t\n\r\x1b\x0c\x08" for byte in head)
+    return controls > len(head) * _BINARY
+
+
+def _chunks(stream: IO[bytes], sample: bytes) -> Iterator[bytes]:
+    chunk = sample
+    while chunk:
+        yield chunk
+        chunk = _read(stream, _CHUNK)
+
+
+def _read(stream: IO[bytes], size: int) -> bytes:
+    """The next bytes. What a damaged archive holds before the damage is a log, too."""
+    try:
+        return stream.read(size)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        sys.stderr.write(f"sglsup diagnose: the archive is damaged, judged as far as it could be read ({error})\n")
+        return b""
+    except OSError as error:
+        raise UnreadableError(error.strerror or str(error)) from error
+
+
+def _opened(path: str) -> IO[bytes]:
+    try:
+        raw = sys.stdin.buffer if path == "-" else open(path, "rb")  # noqa: SIM115 - the caller closes it
+        if not isinstance(raw, io.BufferedReader):
+            return cast("IO[bytes]", raw)
+        magic = raw.peek(4)[:4]
+    except OSError as error:
+        raise UnreadableError(error.strerror or str(error)) from error
+    if magic.startswith(_GZIP):
+        return cast("IO[bytes]", gzip.GzipFile(fileobj=raw))
+    return _zstd(raw) if magic == _ZSTD else raw
+
+
+def _zstd(raw: IO[bytes]) -> IO[bytes]:
+    try:
+        zstandard = importlib.import_module("zstandard")
+    except ImportError:
+        raise UnreadableError(
+            "it is zstd-compressed and the package zstandard is not installed: "
+            "pip install 'sglang-supervisor[zst]', or: zstd -dc FILE | sglsup diagnose -"
+        ) from None
+    return cast("IO[bytes]", zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True))
+
+
+def _write(outcome: Outcome, profile: Profile, lines: int, given: argparse.Namespace) -> None:
+    engine = profile.name if outcome.verdict is not Verdict.UNKNOWN else "unknown"
+    if given.json:
+        sys.stdout.buffer.write(as_json(report(outcome, engine, lines)))
+    else:
+        width = min(shutil.get_terminal_size((100, 24)).columns, 120)
+        colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        sys.stdout.write(page(outcome, engine, given.log, lines, max(60, width), colour))
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    # `python -m supervisor.offline diagnose LOG` is the command without its wrapper
+    sys.exit(diagnose_main([word for word in sys.argv[1:] if word != "diagnose"]))
