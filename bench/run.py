@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.harness import BENCHES, Measurement
 
-MODULES = ("bench.client", "bench.ingestion", "bench.idle", "bench.nvml_hang")
+MODULES = ("bench.client", "bench.ingestion", "bench.idle", "bench.nvml_hang", "bench.escapees")
 
 
 def main() -> None:
