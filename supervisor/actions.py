@@ -2,7 +2,7 @@
 
 An action is imperative. The shell carries it out; its result comes back as an event of the same attempt:
 Spawn → Spawned | SpawnFailed · SignalTree → nothing · KillTree → TreeEmptied | TreeStuck · Probe → Probed ·
-CheckDevices → DevicesChecked · KeepEvidence → EvidenceKept · Announce → nothing.
+CheckDevices → DevicesChecked · KeepEvidence → EvidenceKept · AskCanary → CanaryAnswered · Remember, Announce → nothing.
 """
 
 from __future__ import annotations
@@ -61,6 +61,37 @@ class KeepEvidence(Action, frozen=True):
     limit_s: float
 
 
+class PhaseRecord(msgspec.Struct, frozen=True):
+    """One phase of one finished start, over all ranks: its length and its longest time without progress."""
+
+    phase: str
+    seconds: float
+    longest_silence_s: float
+
+
+class StartRecord(msgspec.Struct, frozen=True):
+    """One start that became healthy. `key` is the hash of what makes starts comparable: engine, command, devices."""
+
+    key: str
+    total_s: float
+    phases: tuple[PhaseRecord, ...]
+    capacity_tokens: int | None = None
+
+
+class Remember(Action, frozen=True):
+    """Keep how this start went: later ones are measured by it."""
+
+    attempt: int
+    record: StartRecord
+
+
+class AskCanary(Action, frozen=True):
+    """Send an idle server a small real request and look whether the answer makes sense. Answered by CanaryAnswered."""
+
+    attempt: int
+    timeout_s: float
+
+
 class Announce(Action, frozen=True):
     """A facet of the server changed: written to journal and log, shown to followers, wakes waiters."""
 
@@ -71,7 +102,9 @@ class Announce(Action, frozen=True):
     attempt: int = 0
 
 
-AnyAction: TypeAlias = Spawn | SignalTree | KillTree | Probe | CheckDevices | KeepEvidence | Announce
+AnyAction: TypeAlias = (
+    Spawn | SignalTree | KillTree | Probe | CheckDevices | KeepEvidence | Remember | AskCanary | Announce
+)
 
 _decoder = msgspec.json.Decoder(AnyAction)
 _encoder = msgspec.json.Encoder()

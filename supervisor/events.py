@@ -128,6 +128,64 @@ class RoleDied(Event, frozen=True):
     rank: str = ""
 
 
+class ProcessSample(msgspec.Struct, frozen=True):
+    """One process of the tree at one moment. `role` is "" for processes that the profile gives none.
+
+    `state` is the kernel's letter: R runs, S sleeps, D sleeps in the kernel and cannot be interrupted, T is stopped.
+    `cpu_s` counts user and system time, `read_bytes` what storage was really asked for (/proc/PID/io, not the cache).
+    """
+
+    pid: int
+    state: str
+    role: str = ""
+    rank: str = ""
+    cpu_s: float = 0.0
+    read_bytes: int = 0
+    write_bytes: int = 0
+
+
+class TreeSampled(Event, frozen=True):
+    """The processes of the attempt were looked at. Sums include processes that have ended since the last look.
+
+    `compilers`: processes that compile kernels (a JIT build is work, however silent). `unreadable` counts processes
+    whose IO we may not see: their bytes are missing from the sums.
+    """
+
+    attempt: int
+    cpu_s: float
+    read_bytes: int
+    write_bytes: int
+    processes: tuple[ProcessSample, ...] = ()
+    compilers: int = 0
+    unreadable: int = 0
+
+
+class EngineSampled(Event, frozen=True):
+    """The engine's own counters. None = the engine does not have this one."""
+
+    attempt: int
+    tokens: float | None = None
+    requests: float | None = None
+    running: float | None = None
+    queued: float | None = None
+
+
+class DeviceMemorySampled(Event, frozen=True):
+    """How much memory the attempt's processes hold on its devices, all together."""
+
+    attempt: int
+    bytes: int
+
+
+class CanaryAnswered(Event, frozen=True):
+    """A small real request was sent to an idle server: `sane` False = it answered nonsense, None = no answer."""
+
+    attempt: int
+    sane: bool | None
+    latency_s: float = 0.0
+    detail: str = ""
+
+
 class HostOomKilled(Event, frozen=True):
     """The kernel's OOM killer ended a process of the attempt; `source` says how we know. pid 0: it is not told which."""
 
@@ -240,6 +298,10 @@ AnyEvent: TypeAlias = (
     | TreeStuck
     | RoleDied
     | HostOomKilled
+    | TreeSampled
+    | EngineSampled
+    | DeviceMemorySampled
+    | CanaryAnswered
     | LineMatched
     | LogGrew
     | LogUnreadable

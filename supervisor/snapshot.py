@@ -89,6 +89,30 @@ class ExitView(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class VoteView(msgspec.Struct, frozen=True):
+    """What one signal says about the server: moving, still or unknown; since when; in words."""
+
+    source: str
+    says: str
+    since: float | None
+    text: str
+
+
+class DeadlineView(msgspec.Struct, frozen=True):
+    """The deadlines of one phase and where they come from: profile, config or learned."""
+
+    phase: str
+    stall_s: float
+    idle_s: float
+    limit_s: float
+    source: str
+    samples: int = 0
+    median_s: float | None = None
+    longest_silence_s: float | None = None
+    mode: str = "enforce"
+    text: str = ""
+
+
 class StopView(msgspec.Struct, frozen=True):
     """How far the last end of an attempt went (evidence, term, kill), in seconds since its first step; None = not yet."""
 
@@ -130,3 +154,8 @@ class ServerSnapshot(msgspec.Struct, frozen=True):
     gpus: tuple[int, ...] = ()
     engine: str = ""
     last_progress: float | None = None
+    votes: tuple[VoteView, ...] = ()
+    deadlines: tuple[DeadlineView, ...] = ()
+    would_have_killed: dict[str, int] = {}
+    capacity_tokens: int | None = None
+    capacity_expected: int | None = None

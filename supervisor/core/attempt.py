@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import enum
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from supervisor.actions import Probe
+from supervisor.actions import Probe, StartRecord
+from supervisor.core.budgets import Budgets
 from supervisor.core.diagnose import CauseFinder
-from supervisor.core.health import Health, HealthBook
-from supervisor.core.progress import Advance, PhaseTracker
+from supervisor.core.health import HealthBook
+from supervisor.core.history import PhaseClock
+from supervisor.core.progress import Advance, Movement, PhaseTracker
+from supervisor.core.serving import Facts, Judgement, judge
 from supervisor.core.settings import Settings
+from supervisor.core.vitals import Vitals
 from supervisor.events import (
+    CanaryAnswered,
+    DeviceMemorySampled,
+    EngineSampled,
     Exited,
     HostOomKilled,
     LineMatched,
@@ -20,12 +28,22 @@ from supervisor.events import (
     Spawned,
     StuckProcess,
     TreeEmptied,
+    TreeSampled,
 )
 from supervisor.profile import CommandFacts, Profile
 from supervisor.snapshot import DiagnosisView, ExitView, StartupView, StopView
 
 HOST_OOM = "host-oom-killed"  # of the classes of causes
 _OOM_RECENT_S = 300.0  # a helper that the kernel killed hours ago did not end the server
+
+
+class Deadline(NamedTuple):
+    """A moment, the phase it is about, the rule behind it (stall, idle, limit) and the patience that it stands for."""
+
+    at: float
+    phase: str
+    rule: str
+    allowed_s: float
 
 
 class EndKind(enum.StrEnum):
@@ -41,7 +59,16 @@ class EndKind(enum.StrEnum):
 class Attempt:
     """State of one attempt. Lives from the launch until the next attempt begins."""
 
-    def __init__(self, number: int, settings: Settings, profile: Profile, facts: CommandFacts, now: float) -> None:
+    def __init__(
+        self,
+        number: int,
+        settings: Settings,
+        profile: Profile,
+        facts: CommandFacts,
+        now: float,
+        budgets: Budgets,
+        capacity_expected: int | None = None,
+    ) -> None:
         self.number = number
         self.begun = now
         self.pid: int | None = None
@@ -62,6 +89,14 @@ class Attempt:
         self.probing = False
         self.fatal_text = ""
         self.diagnosis: DiagnosisView | None = None
+        self.capacity: int | None = None
+        self.capacity_expected = capacity_expected
+        self.canary_asked = False
+        self.canary_failures = 0
+        self.canary_detail = ""
+        self.vitals = Vitals()
+        self._budgets = budgets
+        self._clock = PhaseClock("", now)
         self.health = HealthBook(settings.readiness, settings.model)
         self._settings = settings
         self._finder = CauseFinder(profile)
@@ -82,6 +117,10 @@ class Attempt:
         """Take in one matched record of the log."""
         advance = self._tracker.observe(event, now)
         self._view = None
+        if advance.movement is Movement.PROGRESS or advance.phase_changed:
+            self._clock.progress(self.view(now).phase, now)
+        if (tokens := event.fields.get("capacity_tokens", "")).isdecimal():
+            self.capacity = min(self.capacity or int(tokens), int(tokens))
         self._finder.observe(event, self.view(now).stage)
         return advance
 
@@ -120,72 +159,122 @@ class Attempt:
         return self._view
 
     def last_progress(self, now: float) -> float:
-        """The last moment at which the log showed recognised progress; the launch at the earliest."""
-        return max(self.begun, self.view(now).last_progress)
+        """The last recognised progress, of the log or besides it; the launch at the earliest."""
+        return max(self.begun, self.view(now).last_progress, self.vitals.side_progress_at() or 0.0)
 
-    def stall_at(self, now: float) -> tuple[float, str, str]:
-        """When the start is called stalled, the phase that says so, and by which rule ("stall" or "limit")."""
-        view = self.view(now)
-        limit = self._settings.limit(view.phase)
-        silent = self.last_progress(now) + limit.stall_s
-        over = max(self.begun, view.since) + limit.limit_s
-        return (silent, view.phase, "stall") if silent <= over else (over, view.phase, "limit")
+    def sampled(self, event: TreeSampled | EngineSampled | DeviceMemorySampled, now: float) -> None:
+        """Take in a look at the processes, the engine's counters or the devices."""
+        before = self.vitals.side_progress_at()
+        match event:
+            case TreeSampled():
+                self.vitals.tree(event, now)
+            case EngineSampled():
+                self.vitals.engine(event, now)
+            case DeviceMemorySampled():
+                self.vitals.device_memory(event, now)
+        if self.vitals.side_progress_at() != before:
+            self._clock.progress(self.view(now).phase, now)
+
+    def canary(self, event: CanaryAnswered) -> None:
+        """Take in the answer to a canary request."""
+        self.canary_asked = False
+        self.canary_failures = 0 if event.sane else self.canary_failures + 1
+        self.canary_detail = event.detail or ("no answer" if event.sane is None else "the answer makes no sense")
+
+    def stall_at(self, now: float) -> Deadline:
+        """When the start is called stalled, and by which rule: the earliest of silence, idle silence and the limit."""
+        view, moved = self.view(now), self.last_progress(now)
+        limit = self._budgets.limit(view.phase)
+        candidates = [
+            Deadline(moved + limit.stall_s, view.phase, "stall", limit.stall_s),
+            Deadline(max(self.begun, view.since) + limit.limit_s, view.phase, "limit", limit.limit_s),
+        ]
+        if self.vitals.known:
+            quiet = max(moved, self.vitals.active_at() or self.begun)
+            candidates.append(Deadline(quiet + limit.idle_s, view.phase, "idle", limit.idle_s))
+        return min(candidates, key=lambda one: one.at)
+
+    def observed_stall_at(self, now: float) -> float | None:
+        """When a learned deadline that does not act yet would have called the start stalled."""
+        stall_s = self._budgets.observed_stall_s(self.view(now).phase)
+        return None if stall_s is None else self.last_progress(now) + stall_s
 
     def stall_reason(self, now: float) -> str:
-        """Phase, for how long, how long is allowed, and which ranks hold the others up."""
-        _, phase, rule = self.stall_at(now)
-        view, limit = self.view(now), self._settings.limit(phase)
-        if rule == "stall":
-            what = f"no progress for {now - self.last_progress(now):.0f} s, {limit.stall_s:.0f} s are allowed"
+        """Phase, for how long, how long is allowed and usual, what the processes do, which ranks hold the others up."""
+        due, view = self.stall_at(now), self.view(now)
+        if due.rule == "limit":
+            what = f"not done after {now - max(self.begun, view.since):.0f} s, {due.allowed_s:.0f} s are allowed"
         else:
-            what = f"not done after {now - max(self.begun, view.since):.0f} s, {limit.limit_s:.0f} s are allowed"
+            silent = f"no progress for {now - self.last_progress(now):.0f} s"
+            idle = " and the processes are idle" if due.rule == "idle" else ""
+            what = f"{silent}{idle}, {due.allowed_s:.0f} s are allowed"
         who = view.laggard or (f"all {len(view.ranks)} ranks are in it" if len(view.ranks) > 1 else "")
-        return f"stalled in {phase}: {what}" + (f"; {who}" if who else "")
+        return "; ".join(
+            part for part in (f"stalled in {due.phase}: {what}", self._budgets.usual(due.phase), who) if part
+        )
 
-    def alive_by_log(self, now: float) -> bool:
-        """Whether the log showed progress since the probes began to fail, or lately."""
-        failing = self.health.failing_since
-        recent = now - self._settings.readiness.liveness_stall_s
-        return self.last_progress(now) > max(recent, failing if failing is not None else recent)
+    def start_record(self, now: float) -> StartRecord:
+        """How this start went, for the ones after it."""
+        return StartRecord(self._settings.history_key, now - self.begun, self._clock.records(now), self.capacity)
 
-    def liveness_lost(self, now: float) -> bool:
-        """Whether probes have failed for long and nothing else speaks for the server."""
-        return self.health.opinion.liveness is Health.FAILURE and not self.alive_by_log(now)
+    def serving(self, now: float) -> Judgement:
+        """The verdict on a serving server."""
+        return judge(
+            Facts(
+                self._settings,
+                self.vitals,
+                self.health,
+                self.ready_at if self.ready_at is not None else now,
+                max(self.begun, self.view(now).last_progress),
+                self.canary_failures,
+                self.canary_detail,
+                self.capacity,
+                self.capacity_expected,
+            ),
+            now,
+        )
 
-    # --- how the end goes ---
+    def progressing(self, now: float, within_s: float) -> bool:
+        """Whether tokens or lines proved the server's life lately: then no probe needs to go into a full engine."""
+        moved = max(self.view(now).last_progress, self.vitals.tokens_at or 0.0)
+        return self.ready_at is not None and moved > self.ready_at and now - moved <= within_s
+
+    # --- the steps of the end ------------------------------------------------------------------------------------
 
     def stop_begins(self, stage: str, now: float) -> None:
-        """The stop is at this stage (evidence, term, kill); it began with the first of them."""
+        """A step of the end: evidence, then term. The first one starts the clock."""
         self._stop_began = now if self._stop_began is None else self._stop_began
         self.stop = replace(self.stop, stage=stage)
 
     def killing(self, now: float) -> None:
-        """Everything that is left is killed; the first kill counts."""
+        """What is left is being killed."""
         self.stop_begins("kill", now)
         if self.stop.kill_s is None:
-            self.stop = replace(self.stop, kill_s=self._stop_lasts(now))
+            self.stop = replace(self.stop, kill_s=self._stopping_s(now))
 
     def exited(self, event: Exited, now: float) -> None:
-        """The leader has ended, asked or not."""
+        """The leader ended."""
         self.exit = ExitView(self.number, now, event.code, self.ending_reason)
-        self.stop = replace(self.stop, exit_s=self._stop_lasts(now))
+        self.stop_begins(self.stop.stage, now)
+        self.stop = replace(self.stop, exit_s=self._stopping_s(now))
 
     def emptied(self, event: TreeEmptied, now: float) -> None:
-        """Its last process is gone."""
-        self.stop = replace(self.stop, empty_s=self._stop_lasts(now), killed=event.killed)
+        """No process is left."""
+        self.stop_begins(self.stop.stage, now)
+        self.stop = replace(self.stop, empty_s=self._stopping_s(now), killed=event.killed)
 
     def memory_back(self, now: float) -> None:
-        """Its devices were seen clean for the first time since."""
+        """The devices have their memory back; the first time counts."""
         if self.stop.empty_s is not None and self.stop.free_s is None:
-            self.stop = replace(self.stop, free_s=self._stop_lasts(now))
-
-    def _stop_lasts(self, now: float) -> float:
-        return now - (self._stop_began if self._stop_began is not None else now)
+            self.stop = replace(self.stop, free_s=self._stopping_s(now))
 
     def oom_killed(self, event: HostOomKilled, now: float) -> None:
-        """The kernel killed one of its processes for memory. What names the process outweighs a counter."""
-        if self.oom is None or event.pid:
+        """The kernel's OOM killer took one of the processes; a report that names it outweighs one that does not."""
+        if self.oom is None or event.pid or not self.oom.pid:
             self.oom, self.oom_at = event, now
+
+    def _stopping_s(self, now: float) -> float:
+        return now - (self._stop_began if self._stop_began is not None else now)
 
     def end(self, kind: EndKind, reason: str) -> bool:
         """Note why the attempt ends; the first reason stands. False when one was noted before."""

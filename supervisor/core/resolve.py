@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from hashlib import sha256
 
 from supervisor.config import PhaseDeadline, ServerConfig
 from supervisor.core.settings import (
@@ -15,9 +16,13 @@ from supervisor.core.settings import (
 )
 from supervisor.profile import CommandFacts, PhaseRule, Profile
 
-
 # Memory that nobody gives back is the device's trouble first: its quarantine is decided before the server's.
 _DEVICE_FIRST_S = 15.0
+
+
+# The first stages wait legitimately without doing anything: imports from a cold network disk, peers of other nodes.
+_WAITS = 2
+_IDLE_SHARE = 0.5
 
 
 def resolve(config: ServerConfig, profile: Profile, facts: CommandFacts, gpus: tuple[int, ...] = ()) -> Settings:
@@ -31,8 +36,9 @@ def resolve(config: ServerConfig, profile: Profile, facts: CommandFacts, gpus: t
         autostart=config.autostart,
         deadlines=_deadlines(config, profile),
         readiness=_readiness(config, profile),
-        stop=_stop(config, profile),
+        stop=_stop(config),
         restart=_restart(config),
+        history_key=_history_key(config, profile),
         reclaim=ReclaimSettings(own_limit_s=config.reclaim_limit_s + _DEVICE_FIRST_S),
     )
 
@@ -42,14 +48,16 @@ def _deadlines(config: ServerConfig, profile: Profile) -> dict[str, PhaseLimit]:
     limits: dict[str, PhaseLimit] = {}
     for rule in profile.phases:
         for name in {rule.name, rule.speculative_name or rule.name}:
-            limits[name] = _limit(rule, config.deadlines.get(name))
+            limits[name] = _limit(rule, config.deadlines.get(name), may_idle=rule.stage in profile.stages[:_WAITS])
     return limits
 
 
-def _limit(rule: PhaseRule, own: PhaseDeadline | None) -> PhaseLimit:
-    stall_s = own.stall_s if own and own.stall_s is not None else rule.stall_s
-    limit_s = own.limit_s if own and own.limit_s is not None else rule.limit_s
-    return PhaseLimit(stall_s or math.inf, limit_s or math.inf)  # 0 switches a deadline off
+def _limit(rule: PhaseRule, own: PhaseDeadline | None, *, may_idle: bool) -> PhaseLimit:
+    stall_s = (own.stall_s if own and own.stall_s is not None else rule.stall_s) or math.inf  # 0 switches it off
+    limit_s = (own.limit_s if own and own.limit_s is not None else rule.limit_s) or math.inf
+    idle_s = math.inf if may_idle else max(min(rule.floor_s, stall_s), stall_s * _IDLE_SHARE)
+    source = "config" if own and (own.stall_s is not None or own.limit_s is not None) else "profile"
+    return PhaseLimit(stall_s, limit_s, idle_s, rule.floor_s, source)
 
 
 def _readiness(config: ServerConfig, profile: Profile) -> ReadinessSettings:
@@ -62,11 +70,11 @@ def _readiness(config: ServerConfig, profile: Profile) -> ReadinessSettings:
     )
 
 
-def _stop(config: ServerConfig, profile: Profile) -> StopSettings:
-    own, rule = config.stop, profile.stop
+def _stop(config: ServerConfig) -> StopSettings:
+    own = config.stop
     return StopSettings(
-        grace_s=own.grace_s if own.grace_s is not None else rule.grace_s,
-        startup_grace_s=own.startup_grace_s if own.startup_grace_s is not None else rule.startup_grace_s,
+        grace_s=own.grace_s,
+        startup_grace_s=own.startup_grace_s,
         signal=own.signal_number,
     )
 
@@ -81,3 +89,9 @@ def _restart(config: ServerConfig) -> RestartSettings:
         budget=own.budget,
         window_s=own.window_s,
     )
+
+
+def _history_key(config: ServerConfig, profile: Profile) -> str:
+    """What makes starts comparable: engine, command and number of devices; a change of any starts the learning anew."""
+    words = [profile.name, str(config.gpus.size), *config.command]
+    return sha256("\0".join(words).encode(errors="surrogateescape")).hexdigest()[:16]

@@ -8,21 +8,41 @@ event. Whoever carries it must deliver each action's result as an event of the s
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import assert_never
 
-from supervisor.actions import AnyAction, CheckDevices, KeepEvidence, KillTree, SignalTree, Spawn
+from msgspec.structs import replace
+
+from supervisor.actions import (
+    Announce,
+    AnyAction,
+    AskCanary,
+    CheckDevices,
+    KeepEvidence,
+    KillTree,
+    Remember,
+    SignalTree,
+    Spawn,
+    StartRecord,
+)
 from supervisor.core import verdict
 from supervisor.core.attempt import Attempt, EndKind
+from supervisor.core.budgets import Budgets
 from supervisor.core.claims import Answer, weigh
 from supervisor.core.facets import Facets
 from supervisor.core.health import Health
+from supervisor.core.history import History
 from supervisor.core.lifecycle import ALIVE, Standing, State, Trigger
 from supervisor.core.restart import Disposition, Ending, Next, RestartBook
-from supervisor.core.settings import Settings
+from supervisor.core.serving import Charge, standstill_charge
+from supervisor.core.settings import Mode, Settings
 from supervisor.core.timers import Timer, Timers
 from supervisor.events import (
     AnyEvent,
+    CanaryAnswered,
+    DeviceMemorySampled,
     DevicesChecked,
+    EngineSampled,
     EvidenceKept,
     Exited,
     HostOomKilled,
@@ -39,6 +59,7 @@ from supervisor.events import (
     StopRequested,
     Ticked,
     TreeEmptied,
+    TreeSampled,
     TreeStuck,
 )
 from supervisor.profile import CommandFacts, Profile
@@ -57,7 +78,13 @@ class Server:
     """Decisions about one server. `attempt` counts spawns from 1; 0 means that it never ran."""
 
     def __init__(
-        self, settings: Settings, profile: Profile, facts: CommandFacts, now: float = 0.0, last_attempt: int = 0
+        self,
+        settings: Settings,
+        profile: Profile,
+        facts: CommandFacts,
+        now: float = 0.0,
+        last_attempt: int = 0,
+        history: Iterable[StartRecord] = (),
     ) -> None:
         self.settings = settings
         self._profile = profile
@@ -66,6 +93,10 @@ class Server:
         self._timers = Timers()
         self._facets = Facets(now)
         self._book = RestartBook(settings.name, settings.restart)
+        self._history = History(history)
+        self._budgets = Budgets(settings, self._history)
+        self._would_have_killed: dict[str, int] = {}
+        self._observed: set[str] = set()  # detectors that have spoken in this attempt
         self._attempt: Attempt | None = None
         self._number = last_attempt
         self._goal_up = False
@@ -97,9 +128,10 @@ class Server:
 
     def snapshot(self) -> ServerSnapshot:
         """All facets as of the last event."""
-        return verdict.snapshot(
+        facts = verdict.snapshot(
             self.settings, self._facets, self._attempt, self._number, self._book, self._timers, self._now
         )
+        return replace(facts, deadlines=self._budgets.views(), would_have_killed=dict(self._would_have_killed))
 
     @property
     def state(self) -> State:
@@ -144,6 +176,10 @@ class Server:
                 self._role_died(event)
             case HostOomKilled():
                 self._oom_killed(event)
+            case TreeSampled() | EngineSampled() | DeviceMemorySampled():
+                self._sampled(event)
+            case CanaryAnswered():
+                self._canary(event)
             case LogGrew() | LogUnreadable():
                 pass
             case Ticked():
@@ -308,7 +344,11 @@ class Server:
 
     def _launch(self, reason: str) -> None:
         self._number += 1
-        self._attempt = Attempt(self._number, self.settings, self._profile, self._facts, self._now)
+        expected = self._history.usual_capacity(self.settings.history_key)
+        self._attempt = Attempt(
+            self._number, self.settings, self._profile, self._facts, self._now, self._budgets, expected
+        )
+        self._observed.clear()
         self._move(Trigger.LAUNCH, reason)
         self._timers.set(Timer.SPAWN, self._now + self.settings.spawn_limit_s)
         self._do(Spawn(self._number))
@@ -363,15 +403,52 @@ class Server:
             return
         if self.state is State.STARTING and attempt.health.opinion.startup is Health.SUCCESS:
             self._ready(attempt)
-        if self.state is State.RUNNING and attempt.liveness_lost(self._now):
-            self._condemn(EndKind.STALL, f"stalled while serving: {attempt.health.opinion.reason}, no progress in the log")
-            return
         self._timers.set(Timer.PROBE, self._now + attempt.probe_delay_s())
 
     def _ready(self, attempt: Attempt) -> None:
+        record = attempt.start_record(self._now)
         attempt.ready_at = self._now
-        self._timers.cancel(Timer.PHASE)
+        self._timers.cancel(Timer.PHASE, Timer.OBSERVED)
         self._move(Trigger.READY, f"healthy {self._now - attempt.begun:.1f} s after the start")
+        self._history.add(record)
+        self._budgets.learn_anew()
+        self._do(Remember(self._number, record))
+        self._timers.set(Timer.CANARY, self._now + self.settings.serving.canary_interval_s)
+
+    # --- the processes, the engine's counters, the devices -------------------------------------------------------
+
+    def _sampled(self, event: TreeSampled | EngineSampled | DeviceMemorySampled) -> None:
+        attempt = self._current()
+        attempt.sampled(event, self._now)
+        if self.state is State.STARTING:
+            for still in attempt.vitals.standstills():
+                if charge := standstill_charge(still, self.settings, self._now):
+                    self._charge(charge)
+
+    def _canary(self, event: CanaryAnswered) -> None:
+        self._current().canary(event)
+        self._timers.set(Timer.CANARY, self._now + self.settings.serving.canary_interval_s)
+
+    def _ask_canary(self) -> None:
+        """Only an idle server is asked: a busy one proves itself, and a full one must not get more."""
+        attempt = self._current()
+        if self.state is not State.RUNNING:
+            return
+        self._timers.set(Timer.CANARY, self._now + self.settings.serving.canary_interval_s)
+        if self._facets.view("verdict").value == "idle" or attempt.canary_failures:
+            self._do(AskCanary(self._number, self.settings.serving.canary_timeout_s))
+
+    def _charge(self, charge: Charge) -> None:
+        """A detector wants the attempt ended: act, or count what would have been done."""
+        if self.settings.detectors.of(charge.detector) is Mode.ENFORCE:
+            self._condemn(EndKind.STALL, charge.reason)
+        elif charge.detector not in self._observed:
+            self._would_have(charge.detector, charge.reason)
+
+    def _would_have(self, detector: str, reason: str) -> None:
+        self._observed.add(detector)
+        self._would_have_killed[detector] = self._would_have_killed.get(detector, 0) + 1
+        self._do(Announce("detector", "", detector, f"would have killed: {reason}", self._number))
 
     # --- from the end of an attempt to the next decision ---------------------------------------------------------
 
@@ -401,7 +478,7 @@ class Server:
         attempt = self._current()
         attempt.stop_begins("term", self._now)
         attempt.signals.add(self.settings.stop.signal)
-        self._timers.cancel(Timer.PROBE, Timer.PROBE_LOST, Timer.PHASE, Timer.FATAL_LINE)
+        self._timers.clear()
         self._timers.set(Timer.GRACE, self._now + grace_s)
         self._do(SignalTree(self._number, self.settings.stop.signal))
 
@@ -488,6 +565,10 @@ class Server:
                 self._timers.set(Timer.PROBE, self._now)
             case Timer.PHASE:
                 self._phase_over()
+            case Timer.OBSERVED:
+                self._observed_over()
+            case Timer.CANARY:
+                self._ask_canary()
             case Timer.FATAL_LINE:
                 self._condemn(EndKind.DEAD, f"dead: {self._current().fatal_text}")
             case Timer.EVIDENCE:
@@ -510,16 +591,29 @@ class Server:
     def _probe(self) -> None:
         if self.state not in (State.STARTING, State.RUNNING):
             return
-        probe = self._current().next_probe()
+        attempt = self._current()
+        if attempt.progressing(self._now, self.settings.readiness.interval_s) and attempt.health.failing_since is None:
+            # A saturated engine proves its life by tokens; a probe would only join its queue (sglang issues 35884, 22511).
+            self._timers.set(Timer.PROBE, self._now + attempt.probe_delay_s())
+            return
+        probe = attempt.next_probe()
         self._timers.set(Timer.PROBE_LOST, self._now + probe.timeout_s + _REPLY_SLACK_S)
         self._do(probe)
 
     def _phase_over(self) -> None:
         attempt = self._current()
-        at, _, _ = attempt.stall_at(self._now)
-        if self.state is not State.STARTING or max(at, self._late_until) > self._now:
+        if self.state is not State.STARTING or max(attempt.stall_at(self._now).at, self._late_until) > self._now:
             return  # progress since the timer was set, or we were away: `_refresh` sets it anew
         self._condemn(EndKind.STALL, attempt.stall_reason(self._now))
+
+    def _observed_over(self) -> None:
+        """A learned deadline that does not act yet has passed."""
+        attempt = self._current()
+        at = attempt.observed_stall_at(self._now)
+        if self.state is not State.STARTING or at is None or "learned" in self._observed:
+            return
+        if max(at, self._late_until) <= self._now:
+            self._would_have("learned", f"no progress for {self._now - attempt.last_progress(self._now):.0f} s")
 
     # --- facets --------------------------------------------------------------------------------------------------
 
@@ -527,11 +621,19 @@ class Server:
         """Bring the derived facets and the phase's deadline up to date."""
         attempt = self._attempt
         if attempt and attempt.pid and self.state is State.STARTING and attempt.ending is None:
-            at, _, _ = attempt.stall_at(self._now)
-            if math.isfinite(at):
-                self._timers.set(Timer.PHASE, max(at, self._late_until))
+            self._set_deadlines(attempt)
+        if attempt and self.state is State.RUNNING and not attempt.fatal_text and self._now >= self._late_until:
+            if charge := attempt.serving(self._now).charge:
+                self._charge(charge)
         for facet, value, reason in verdict.judge(self.state, attempt, self.settings, self._now):
             self._set(facet, value, reason)
+
+    def _set_deadlines(self, attempt: Attempt) -> None:
+        if math.isfinite(at := attempt.stall_at(self._now).at):
+            self._timers.set(Timer.PHASE, max(at, self._late_until))
+        observed = attempt.observed_stall_at(self._now)
+        if observed is not None and "learned" not in self._observed:
+            self._timers.set(Timer.OBSERVED, max(observed, self._late_until))
 
     def _set(self, facet: str, value: str, reason: str) -> None:
         if announcement := self._facets.set(facet, value, reason, self._now, self._number):

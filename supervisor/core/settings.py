@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import enum
+import math
+
 import msgspec
 
 
 class PhaseLimit(msgspec.Struct, frozen=True):
-    """How long a phase may go without progress, and how long it may last at all. `inf` switches one off."""
+    """How long a phase may go without progress, and how long it may last at all. `inf` switches one off.
+
+    `idle_s` is the shorter patience with a silent server none of whose processes does anything; a deadline learned from
+    earlier starts never goes below `floor_s`.
+    """
 
     stall_s: float
     limit_s: float
+    idle_s: float = math.inf
+    floor_s: float = 20.0
+    source: str = "profile"
 
 
 class ReadinessSettings(msgspec.Struct, frozen=True):
@@ -55,6 +65,47 @@ class ReclaimSettings(msgspec.Struct, frozen=True):
     own_limit_s: float = 75.0  # a little above the time after which the device itself is put out of use
 
 
+class ServingSettings(msgspec.Struct, frozen=True):
+    """How a serving server is judged besides its probes."""
+
+    stall_s: float = 300.0  # requests in, nothing out; above any legal iteration: long prefills take minutes
+    stopped_s: float = 60.0  # a process with a role stands still; somebody may be debugging it
+    stuck_s: float = 180.0  # the same inside the kernel: a slow disk or driver call ends by itself
+    canary_interval_s: float = 300.0
+    canary_timeout_s: float = 60.0
+    canary_threshold: int = 3
+    capacity_drop: float = 0.2
+
+
+class Mode(enum.StrEnum):
+    """Whether a detector acts, or only counts what it would have killed."""
+
+    ENFORCE = "enforce"
+    OBSERVE = "observe"
+    AUTO = "auto"  # observe until there are enough samples
+
+
+class DetectorSettings(msgspec.Struct, frozen=True):
+    """The mode of each detector. The profile's hard limits always act."""
+
+    learned: Mode = Mode.AUTO
+    idle: Mode = Mode.ENFORCE
+    standstill: Mode = Mode.ENFORCE
+    serving: Mode = Mode.ENFORCE
+    canary: Mode = Mode.OBSERVE
+    capacity: Mode = Mode.OBSERVE
+
+    def of(self, detector: str) -> Mode:
+        """The mode of a detector by the name that its charges carry."""
+        modes = {
+            "standstill": self.standstill,
+            "serving": self.serving,
+            "canary": self.canary,
+            "capacity": self.capacity,
+        }
+        return modes[detector]
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything `Server` consults; made once per configuration by `core.resolve`."""
 
@@ -70,6 +121,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     stop: StopSettings = StopSettings()
     restart: RestartSettings = RestartSettings()
     reclaim: ReclaimSettings = ReclaimSettings()
+    serving: ServingSettings = ServingSettings()
+    detectors: DetectorSettings = DetectorSettings()
+    history_key: str = ""
     evidence_limit_s: float = 10.0
     fatal_grace_s: float = 10.0
     spawn_limit_s: float = 30.0

@@ -12,6 +12,8 @@ class Timer(enum.StrEnum):
     PROBE = "probe"  # the next probe is due
     PROBE_LOST = "probe_lost"  # the answer to Probe is overdue
     PHASE = "phase"  # the current phase has had no progress for too long
+    OBSERVED = "observed"  # a learned deadline that does not act yet
+    CANARY = "canary"  # an idle server is due for a small real request
     FATAL_LINE = "fatal_line"  # the engine has said that it dies, and still lives
     EVIDENCE = "evidence"  # the answer to KeepEvidence is overdue
     GRACE = "grace"  # the leader had its time after TERM

@@ -10,15 +10,12 @@ from supervisor.core.health import Health
 from supervisor.core.lifecycle import State
 from supervisor.core.restart import RestartBook
 from supervisor.core.settings import Settings
+from supervisor.core.vitals import RECENT_S
 from supervisor.core.timers import Timer, Timers
-from supervisor.snapshot import ServerSnapshot
-
-_BUSY_FOR_S = 15.0
+from supervisor.snapshot import ServerSnapshot, VoteView
 
 
-def judge(
-    state: State, attempt: Attempt | None, settings: Settings, now: float
-) -> Iterator[tuple[str, str, str]]:
+def judge(state: State, attempt: Attempt | None, settings: Settings, now: float) -> Iterator[tuple[str, str, str]]:
     """Each derived facet as (facet, value, reason)."""
     yield "phase", *_phase(state, attempt, now)
     yield "verdict", *_verdict(state, attempt, now)
@@ -46,6 +43,8 @@ def _verdict(state: State, attempt: Attempt | None, now: float) -> tuple[str, st
     match state:
         case State.STARTING if attempt and attempt.fatal_text:
             return "dead", attempt.fatal_text
+        case State.STARTING if attempt and (still := attempt.vitals.standstills()):
+            return "warming", still[0].words
         case State.STARTING:
             return "warming", attempt.health.opinion.reason if attempt else ""
         case State.RUNNING if attempt:
@@ -59,14 +58,10 @@ def _verdict(state: State, attempt: Attempt | None, now: float) -> tuple[str, st
 
 
 def _serving(attempt: Attempt, now: float) -> tuple[str, str]:
-    opinion = attempt.health.opinion
     if attempt.fatal_text:
         return "dead", attempt.fatal_text
-    if opinion.readiness is Health.FAILURE:
-        return "degraded", opinion.reason
-    moved = attempt.last_progress(now)
-    busy = now - moved <= _BUSY_FOR_S and moved > (attempt.ready_at or now)
-    return ("busy", "requests move") if busy else ("idle", opinion.reason)
+    judgement = attempt.serving(now)
+    return judgement.verdict, judgement.reason
 
 
 def _ended(attempt: Attempt | None) -> tuple[str, str]:
@@ -120,4 +115,16 @@ def snapshot(
         gpus=settings.gpus,
         engine=settings.engine,
         last_progress=attempt.last_progress(now) if attempt else None,
+        votes=_votes(attempt, now) if attempt and alive else (),
+        capacity_tokens=attempt.capacity if attempt else None,
+        capacity_expected=attempt.capacity_expected if attempt else None,
     )
+
+
+def _votes(attempt: Attempt, now: float) -> tuple[VoteView, ...]:
+    """Every signal's word about the server, the log's and the probes' first."""
+    moved = attempt.view(now).last_progress
+    log = VoteView("log", "moving" if now - moved <= RECENT_S else "still", moved, "recognised progress in the log")
+    opinion = attempt.health.opinion
+    health = VoteView("health", str(opinion.readiness), attempt.health.failing_since, opinion.reason)
+    return (log, health, *attempt.vitals.votes(now))

@@ -1,0 +1,84 @@
+"""The deadlines of a start's phases in three layers: the profile's, the configuration's, and what was learned."""
+
+from __future__ import annotations
+
+import math
+
+from supervisor.core.history import History, Lesson
+from supervisor.core.settings import Mode, PhaseLimit, Settings
+from supervisor.snapshot import DeadlineView
+
+
+class Budgets:
+    """Answers for each phase how long it may be silent, and where that comes from."""
+
+    def __init__(self, settings: Settings, history: History) -> None:
+        self._settings = settings
+        self._history = history
+        self._lessons: dict[str, Lesson | None] = {}
+
+    def learn_anew(self) -> None:
+        """The history has grown."""
+        self._lessons.clear()
+
+    def limit(self, phase: str) -> PhaseLimit:
+        """The deadlines that act. What was learned only ever shortens the patience with silence."""
+        base = self._settings.limit(phase)
+        lesson = self._lesson(phase)
+        if lesson is None or not self._acts(lesson) or lesson.stall_s >= base.stall_s:
+            return base
+        idle_s = min(base.idle_s, lesson.stall_s) if base.idle_s < math.inf else base.idle_s
+        return PhaseLimit(lesson.stall_s, base.limit_s, idle_s, base.floor_s, "learned")
+
+    def observed_stall_s(self, phase: str) -> float | None:
+        """The learned patience that does not act yet; None when it acts or there is none."""
+        lesson = self._lesson(phase)
+        if lesson is None or self._acts(lesson) or lesson.stall_s >= self._settings.limit(phase).stall_s:
+            return None
+        return lesson.stall_s
+
+    def usual(self, phase: str) -> str:
+        """What is usual, in words for a reason; "" when nothing is known."""
+        lesson = self._lesson(phase)
+        if lesson is None:
+            return ""
+        times = "once before" if lesson.samples == 1 else f"in {lesson.samples} starts"
+        return f"never silent for more than {lesson.longest_silence_s:.0f} s {times}"
+
+    def views(self) -> tuple[DeadlineView, ...]:
+        """Every phase's deadlines, explained."""
+        return tuple(self._view(phase) for phase in self._settings.deadlines)
+
+    def _view(self, phase: str) -> DeadlineView:
+        limit, lesson = self.limit(phase), self._lesson(phase)
+        return DeadlineView(
+            phase,
+            limit.stall_s,
+            limit.idle_s,
+            limit.limit_s,
+            limit.source,
+            samples=lesson.samples if lesson else 0,
+            median_s=lesson.median_s if lesson else None,
+            longest_silence_s=lesson.longest_silence_s if lesson else None,
+            mode="enforce" if lesson is None or self._acts(lesson) else "observe",
+            text=_explain(phase, limit, lesson),
+        )
+
+    def _lesson(self, phase: str) -> Lesson | None:
+        if phase not in self._lessons:
+            floor_s = self._settings.limit(phase).floor_s
+            self._lessons[phase] = self._history.lesson(self._settings.history_key, phase, floor_s)
+        return self._lessons[phase]
+
+    def _acts(self, lesson: Lesson) -> bool:
+        mode = self._settings.detectors.learned
+        return mode is Mode.ENFORCE or (mode is Mode.AUTO and lesson.enough)
+
+
+def _explain(phase: str, limit: PhaseLimit, lesson: Lesson | None) -> str:
+    deadline = f"deadline {limit.stall_s:.0f} s of silence ({limit.source}), {limit.limit_s:.0f} s in all"
+    if lesson is None:
+        return f"{phase}: no earlier start, {deadline}"
+    starts = "1 start" if lesson.samples == 1 else f"{lesson.samples} starts"
+    usual = f"median {lesson.median_s:.0f} s, longest silence {lesson.longest_silence_s:.0f} s"
+    return f"{phase}: {starts}, {usual}, {deadline}"
