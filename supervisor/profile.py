@@ -72,6 +72,24 @@ class RoleRule(Part, frozen=True):
     role: str
 
 
+class EngineMetrics(Part, frozen=True):
+    """Names on the engine's Prometheus page, each kind summed over names and labels; path "" = it has no page."""
+
+    path: str = ""
+    tokens: tuple[str, ...] = ()
+    requests: tuple[str, ...] = ()
+    running: tuple[str, ...] = ()
+    queued: tuple[str, ...] = ()
+
+
+class CanaryRule(Part, frozen=True):
+    """A small request that every healthy server answers: POST `body` (JSON); the answer is in the first of `fields`."""
+
+    path: str = ""
+    body: str = "{}"
+    fields: tuple[str, ...] = ()
+
+
 class CommandRules(Part, frozen=True):
     """Flags of the engine's command line, by meaning."""
 
@@ -220,6 +238,9 @@ class Profile(Part, frozen=True):
     stop: Stop = Stop()
     command: CommandRules = CommandRules()
     roles: tuple[RoleRule, ...] = ()
+    compilers: tuple[str, ...] = ()  # names of processes that compile kernels, as /proc/PID/comm has them
+    metrics: EngineMetrics = EngineMetrics()
+    canary: CanaryRule = CanaryRule()
     rules: tuple[LogRule, ...] = ()
     signatures: tuple[Signature, ...] = ()
     causes: tuple[Cause, ...] = ()
@@ -251,6 +272,7 @@ class Include(Part, frozen=True):
     places: tuple[Place, ...] = ()
     wrappers: tuple[str, ...] = ()
     benign: tuple[str, ...] = ()
+    compilers: tuple[str, ...] = ()
 
 
 @functools.cache
@@ -280,6 +302,7 @@ def _join(profile: Profile, part: Include) -> Profile:
     return msgspec.structs.replace(
         profile,
         grammar=grammar,
+        compilers=profile.compilers + part.compilers,
         signatures=profile.signatures + part.signatures,
         causes=profile.causes + part.causes,
         places=profile.places + part.places,
@@ -397,6 +420,12 @@ def facts(profile: Profile, command: Sequence[str]) -> CommandFacts:
         no_graphs=switch(rules.no_graphs),
         recognised=recognises(profile, command),
     )
+
+
+def api_key(profile: Profile, command: Sequence[str]) -> str:
+    """The key that clients of the server must present, "" when none is on the command line. Never to be shown."""
+    given = _flags(command)
+    return next((given[flag] for flag in profile.command.api_key if flag in given), "")
 
 
 def recognises(profile: Profile, command: Sequence[str]) -> bool:
