@@ -34,6 +34,7 @@ EXIT_INTERRUPTED = 130
 LOOK_EVERY_S = 0.1
 DAEMON_LIMIT_S = 30.0
 STORY_LIMIT_S = 120.0
+SILENCE_LIMIT_S = 10.0
 KEEPER_LIMIT_S = keeping.STOP_LIMIT_S + keeping.SWEEP_LIMIT_S + 10.0
 _EVENTS_MAX = 1000
 
@@ -179,7 +180,7 @@ def _follow(story: Story, voice: Narrator, stage: Stage, alive: Callable[[], Non
     """Ask the daemon ten times a second until the story is over."""
     client = Client(str(stage.socket))
     until = time.monotonic() + DAEMON_LIMIT_S
-    last, looked, look = 0, "", Look(0, 0)
+    last, answered, looked, look = 0, 0.0, "", Look(0, 0)
     while not story.done:
         alive()
         if time.monotonic() > until:
@@ -187,10 +188,11 @@ def _follow(story: Story, voice: Narrator, stage: Stage, alive: Callable[[], Non
         try:
             seen, last = _ask(client, last)
         except UnreachableError:
-            if last:
+            if last and time.monotonic() - answered > SILENCE_LIMIT_S:
                 raise FailedError("the daemon does not answer any more") from None
-            time.sleep(LOOK_EVERY_S)  # it is starting
+            time.sleep(LOOK_EVERY_S)  # it is starting; or it has died, which the keeper tells when it has swept up
             continue
+        answered = time.monotonic()
         if not looked:
             until = time.monotonic() + STORY_LIMIT_S
         if (state := _state(seen)) != looked:

@@ -91,15 +91,17 @@ def _last_words(directory: str) -> str:
 
 def _sweep(mark: bytes) -> Iterator[str]:
     """Kill what carries the mark: nothing, unless the daemon was killed or has a bug."""
-    told: set[int] = set()
+    left: set[int] = set()
     until = time.monotonic() + SWEEP_LIMIT_S
     while (alive := _marked(mark)) and time.monotonic() < until:
+        left.update(alive)
         for pid in alive:
-            if pid not in told:
-                told.add(pid)
-                yield f"process {pid} was left and had to be killed"
             _kill(pid)
         time.sleep(0.02)  # SIGKILL needs a moment; bounded by the limit above
+    if alive:
+        yield f"processes that cannot be killed: {', '.join(map(str, alive))}"
+    elif left:
+        yield f"{len(left)} processes were left and had to be killed"
 
 
 def _marked(mark: bytes) -> list[int]:
