@@ -57,26 +57,38 @@ class ServerLoop:
 
     async def post(self, event: AnyEvent) -> None:
         """Put an event into the mailbox; waits while it is full, which holds up the sender and nobody else."""
-        await self._send.send((event, None))
+        await self._put(event, None)
 
     async def ask(self, event: AnyEvent) -> None:
         """Put an event into the mailbox and wait until it has been handled."""
         handled = anyio.Event()
-        await self._send.send((event, handled))
-        await handled.wait()  # bounded by the loop itself, which never waits
+        if await self._put(event, handled):
+            await handled.wait()  # bounded by the loop itself, which never waits
+
+    async def _put(self, event: AnyEvent, handled: anyio.Event | None) -> bool:
+        """False when the loop has ended: so does the daemon, and nobody takes events any more."""
+        try:
+            await self._send.send((event, handled))
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return False
+        return True
 
     async def run(self, carry: Callable[[AnyAction], None]) -> None:
         """Turn until cancelled. A bug costs one event or action, is told, and leaves the other servers alone."""
         self._carry = carry
-        while True:
-            event, handled = await self._next()
-            try:
-                self._handle(event)
-            except Exception as bug:  # noqa: BLE001 - whatever it is, all servers depend on this loop and its siblings
-                self._no_tick_before = clock.monotonic() + _BUG_PAUSE_S
-                self.report_bug(f"handling {type(event).__name__}", bug)
-            if handled is not None:
-                handled.set()
+        with self._send, self._receive:
+            while True:
+                await self._turn()
+
+    async def _turn(self) -> None:
+        event, handled = await self._next()
+        try:
+            self._handle(event)
+        except Exception as bug:  # noqa: BLE001 - whatever it is, all servers depend on this loop and its siblings
+            self._no_tick_before = clock.monotonic() + _BUG_PAUSE_S
+            self.report_bug(f"handling {type(event).__name__}", bug)
+        if handled is not None:
+            handled.set()
 
     def report_bug(self, where: str, bug: Exception) -> None:
         """An error of ours, no failure of the server: into the log with its traceback, and among the events."""
