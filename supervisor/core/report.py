@@ -184,7 +184,9 @@ def _cause(outcome: Outcome, width: int, paint: dict[str, str]) -> str:
 def _evidence(number: int, line: str, width: int, label: str) -> list[str]:
     first = f"{label}line {number}: "
     shown = textwrap.shorten(line.replace("\n", " "), 3 * width, placeholder=" …")
-    return textwrap.wrap(shown, width, initial_indent=first, subsequent_indent=" " * len(label), break_on_hyphens=False)
+    return textwrap.wrap(
+        shown, width, initial_indent=first, subsequent_indent=" " * max(6, len(label)), break_on_hyphens=False
+    )
 
 
 def _remedy(outcome: Outcome, width: int, paint: dict[str, str]) -> str:

@@ -53,6 +53,7 @@ class TracebackBlock:
         self._line = line
         self._count = 0
         self._stack = False
+        self._source = ""  # the line of source that was shown last
         self._message_lines = 0
         self._chained = False  # a line has announced that another exception follows
         self._add(text)
@@ -140,11 +141,17 @@ class TracebackBlock:
                 raised.message = f"{raised.message}\n{text}" if raised.message else text
             return
         if text.startswith(" ") or not text.strip():
-            return  # source lines and their markers
+            if text.strip(" ^~"):
+                self._source = text.strip()
+            return
         if exception := _EXCEPTION.match(text):
             raised.type = exception["type"].rsplit(".", 1)[-1] if "." in exception["type"] else exception["type"]
-            raised.message = exception["message"] or ""
+            raised.message = exception["message"] or self._source_of(raised.type)
             raised.line = self._line
+
+    def _source_of(self, kind: str) -> str:
+        """A bare assertion says nothing itself: the line of source under its frame does."""
+        return f"({self._source})" if kind == "AssertionError" and self._source.startswith("assert") else ""
 
     @property
     def root(self) -> Raised:

@@ -697,6 +697,67 @@ CASES: list[tuple[str, str, str]] = [
         "Loading safetensors checkpoint shards:  12% Completed | 20/163 [10:10<1:12:00, 30.51s/it]",
     ),
     ("healthy", "weights", "Multi-thread loading shards:  38% Completed | 3/8 [00:00<00:00, 22.90it/s]"),
+    (
+        "parallelism-invalid",
+        "weights",
+        HIT
+        + LOAD
+        + frame("sglang/srt/models/qwen2.py", "__init__").replace(
+            "call()", "assert self.total_num_kv_heads % tp_size == 0"
+        )
+        + "AssertionError",
+    ),
+    ("server-args-invalid", "launch", POST_INIT.replace("call()", "assert self.page_size >= 1") + "AssertionError"),
+    (
+        "gpu-oom-graph-capture",
+        "graph-capture",
+        HIT + CAPTURE + "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    ),
+    (
+        "tokenizer-or-template-error",
+        "",
+        "ValueError: Unrecognized configuration class <class 'FooConfig'> to build an AutoTokenizer.",
+    ),
+    ("gpu-arch-unsupported", "", "RuntimeError: FlashInfer requires GPUs with sm75 or higher"),
+    (
+        "gpu-arch-unsupported",
+        "",
+        HIT
+        + FORWARD
+        + "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 147456, Hardware limit: 101376.",
+    ),
+    ("driver-or-dependency-mismatch", "launch", "/usr/bin/python3: No module named sglang.launch_server"),
+    (
+        "driver-or-dependency-mismatch",
+        "",
+        'docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].',
+    ),
+    ("nccl-init-failure", "", "RuntimeError: CUDART error: peer access is not supported between these two devices"),
+    (
+        "dist-init-peer-missing",
+        "dist-init",
+        HIT
+        + DIST
+        + "RuntimeError: [../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete",
+    ),
+    ("native-crash", "", "sglang.service: Main process exited, code=dumped, status=11/SEGV"),
+    ("host-oom-killed", "", "sglang.service: Main process exited, code=killed, status=9/KILL"),
+    ("checkpoint-corrupt", "weights", HIT + WEIGHTS + "OSError: [Errno 5] Input/output error"),
+    ("slow-jit-warmup", "graph-capture", "DeepGEMM warmup:  45%|████▌     | 7372/16384 [05:04<06:12, 24.20it/s]"),
+    ("slow-weight-load", "weights", "Fetching 163 files:  10%|█         | 16/163 [10:00<1:30:00, 37.02s/it]"),
+    (
+        "healthy",
+        "graph-capture",
+        TP0
+        + "max_total_num_tokens=100, chunked_prefill_size=8192, max_prefill_tokens=16384, max_running_requests=48, context_len=8192",
+    ),
+    (
+        "healthy",
+        "serving",
+        TP0
+        + "Decode batch. #running-req: 4, #token: 9071, token usage: 0.01, cuda graph: True, gen throughput (token/s): 77.0, #queue-req: 0",
+    ),
+    ("nccl-collective-timeout", "", "DeepEP error: CPU recv timeout"),
     ("healthy", "serving", MAIN + "The server is fired up and ready to roll!"),
 ]
 
