@@ -1,0 +1,119 @@
+"""What earlier starts teach: robust, shy, slowly forgotten, and explained."""
+
+from __future__ import annotations
+
+import math
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from supervisor.actions import PhaseRecord, StartRecord
+from supervisor.core.budgets import Budgets
+from supervisor.core.history import FEW, KEPT, History, PhaseClock
+from supervisor.core.settings import DetectorSettings, Mode, PhaseLimit, Settings
+
+LIMITS = {"weights": PhaseLimit(600, 3600, 300, 30), "target-graph": PhaseLimit(300, 1800, 150, 20)}
+
+
+def start(silence_s: float, seconds: float = 60.0, *, key: str = "k", capacity: int | None = None) -> StartRecord:
+    return StartRecord(key, seconds * 2, (PhaseRecord("weights", seconds, silence_s),), capacity)
+
+
+def budgets(*records: StartRecord, learned: Mode = Mode.AUTO) -> Budgets:
+    settings = Settings(
+        name="x", deadlines=LIMITS, history_key="k", detectors=DetectorSettings(learned=learned)
+    )
+    return Budgets(settings, History(records))
+
+
+def test_without_history_the_configured_limits_act() -> None:
+    assert budgets().limit("weights") == LIMITS["weights"]
+    assert "no earlier start" in budgets().views()[0].text
+
+
+def test_a_few_starts_are_only_observed() -> None:
+    it = budgets(start(10), start(12))
+    assert it.limit("weights").stall_s == 600
+    assert it.observed_stall_s("weights") == 36
+
+
+def test_enough_starts_shorten_the_patience_with_silence() -> None:
+    it = budgets(start(10), start(12), start(11))
+    limit = it.limit("weights")
+    assert limit.source == "learned"
+    assert 33 <= limit.stall_s <= 60
+    assert limit.limit_s == 3600
+    assert it.observed_stall_s("weights") is None
+
+
+def test_learning_never_goes_below_the_floor_nor_above_what_is_configured() -> None:
+    assert budgets(*[start(0.1)] * 5).limit("weights").stall_s == 30
+    assert budgets(*[start(500.0)] * 5).limit("weights").stall_s == 600
+
+
+def test_one_wild_start_does_not_spoil_the_lesson() -> None:
+    tame = budgets(*[start(10)] * 7).limit("weights").stall_s
+    assert budgets(*[start(10)] * 7, start(550)).limit("weights").stall_s == tame
+
+
+def test_starts_of_another_command_teach_nothing() -> None:
+    assert budgets(*[start(10, key="other")] * 9).limit("weights").source == "profile"
+
+
+def test_old_starts_are_forgotten() -> None:
+    it = budgets(*[start(100)] * KEPT, *[start(12)] * KEPT)
+    assert it.limit("weights").stall_s == 36
+
+
+def test_observe_mode_never_acts_and_enforce_acts_at_once() -> None:
+    assert budgets(*[start(10)] * 9, learned=Mode.OBSERVE).limit("weights").source == "profile"
+    assert budgets(start(10), learned=Mode.ENFORCE).limit("weights").source == "learned"
+
+
+def test_it_explains_itself() -> None:
+    text = budgets(*[start(10, 31)] * 4).views()[0].text
+    assert text.startswith("weights: 4 starts, median 31 s, longest silence 10 s, deadline ")
+    assert "(learned)" in text
+
+
+def test_the_usual_length_and_capacity_are_those_of_good_starts() -> None:
+    history = History([start(1, 50, capacity=900), start(1, 60, capacity=1000), start(1, 70)])
+    assert history.usual_total_s("k") == 120
+    assert history.usual_capacity("k") == 1000
+    assert history.usual_total_s("other") is None
+
+
+def test_a_phase_clock_measures_phases_and_their_longest_silence() -> None:
+    clock = PhaseClock("", 0.0)
+    clock.progress("weights", 5.0)
+    clock.progress("weights", 7.0)
+    clock.progress("weights", 20.0)
+    clock.progress("target-graph", 22.0)
+    records = {record.phase: record for record in clock.records(30.0)}
+    assert records["weights"] == PhaseRecord("weights", 17.0, 13.0)
+    assert records["target-graph"] == PhaseRecord("target-graph", 8.0, 8.0)
+
+
+def test_a_phase_that_comes_twice_counts_both_times() -> None:
+    clock = PhaseClock("weights", 0.0)
+    for phase, at in (("memory-pool", 10.0), ("weights", 12.0), ("memory-pool", 15.0)):
+        clock.progress(phase, at)
+    records = {record.phase: record.seconds for record in clock.records(16.0)}
+    assert records == {"weights": 13.0, "memory-pool": 3.0}
+
+
+@given(st.lists(st.floats(0, 1e5), min_size=1, max_size=40), st.sampled_from(list(Mode)))
+def test_whatever_was_seen_the_deadline_lies_between_floor_and_configuration(silences, mode) -> None:
+    it = budgets(*[start(silence) for silence in silences], learned=mode)
+    limit = it.limit("weights")
+    assert 30 <= limit.stall_s <= 600
+    assert limit.idle_s <= limit.stall_s or math.isinf(limit.idle_s) or limit.idle_s <= 300
+    if len(silences) < FEW and mode is not Mode.ENFORCE:
+        assert limit.source == "profile"
+
+
+@pytest.mark.parametrize("phase", list(LIMITS))
+def test_a_deadline_never_ends_a_start_that_goes_as_the_learned_ones_did(phase: str) -> None:
+    records = [StartRecord("k", 100, (PhaseRecord(phase, 50, s),)) for s in (8, 9, 10, 11, 12)]
+    assert budgets(*records).limit(phase).stall_s > 2 * 12

@@ -1,0 +1,324 @@
+"""Stalled, slow or busy: stories of one server judged by everything that moves, in virtual time."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from supervisor import actions as a
+from supervisor import events as e
+from supervisor.core.lifecycle import State
+from supervisor.core.settings import DetectorSettings, Mode, PhaseLimit, RestartSettings, ServingSettings
+from tests.core.test_server import CAPTURING, LOADED, LOADING, READY, healthy
+from tests.core.world import SETTINGS, World
+
+GRAPH = {"target-graph": PhaseLimit(600, 3600, 300, 20), "weights": PhaseLimit(600, 3600, 300, 20)}
+PATIENT = replace(SETTINGS, deadlines=GRAPH, restart=RestartSettings(jitter=0.0), history_key="k")
+
+
+class Tree:
+    """A tree whose counters a test drives; every tick of `step` seconds the world hears of it."""
+
+    def __init__(self, world: World, step_s: float = 5.0) -> None:
+        self.world, self.step_s = world, step_s
+        self.cpu_s = self.read = 0.0
+        self.processes: tuple[e.ProcessSample, ...] = ()
+        self.compilers = 0
+
+    def run(self, seconds: float, *, cores: float = 0.0, read_bytes_s: float = 0.0) -> None:
+        end = self.world.now + seconds
+        while self.world.now < end and self.world.state in (State.STARTING, State.RUNNING):
+            self.world.until(min(end, self.world.now + self.step_s))
+            self.cpu_s += cores * self.step_s
+            self.read += read_bytes_s * self.step_s
+            number = self.world.facts_now.attempt
+            sample = e.TreeSampled(number, self.cpu_s, int(self.read), 0, self.processes, self.compilers)
+            self.world.tell(sample)
+
+
+def capturing(settings=PATIENT) -> tuple[World, Tree]:
+    world = World(settings)
+    world.start()
+    world.until(1)
+    world.log(*LOADING, *LOADED, *CAPTURING)
+    return world, Tree(world)
+
+
+# --- starting: silent, but ... ---------------------------------------------------------------------------------------
+
+
+def test_idle_and_silent_gets_the_short_budget() -> None:
+    world, tree = capturing()
+    tree.run(400, cores=0.01)
+    assert world.facts_now.verdict.value == "stalled"
+    assert "the processes are idle" in world.facts_now.verdict.reason
+    assert 295 <= world.when(a.KeepEvidence)[0] <= 320
+
+
+def test_busy_and_silent_gets_the_long_budget() -> None:
+    world, tree = capturing()
+    tree.run(590, cores=8.0)
+    assert world.state is State.STARTING
+    tree.run(30, cores=8.0)
+    assert world.facts_now.verdict.value == "stalled"
+    assert "idle" not in world.facts_now.verdict.reason
+
+
+def test_reading_two_gigabytes_a_second_without_a_line_is_loading() -> None:
+    world = World(PATIENT)
+    world.start()
+    world.until(1)
+    world.log(*LOADING)
+    Tree(world).run(2000, cores=1.0, read_bytes_s=2e9)
+    assert world.state is State.STARTING
+
+
+def test_a_kernel_that_is_being_compiled_is_no_stall() -> None:
+    world, tree = capturing()
+    tree.compilers = 4
+    tree.run(2000, cores=4.0)
+    assert world.state is State.STARTING
+
+
+def test_the_limit_ends_even_a_busy_start() -> None:
+    world, tree = capturing()
+    tree.compilers = 1
+    tree.run(3700, cores=1.0)
+    assert "not done after" in world.facts_now.verdict.reason
+
+
+def test_memory_that_fills_up_is_progress() -> None:
+    world, tree = capturing()
+    for step in range(20):
+        tree.run(100, cores=0.0)
+        world.tell(e.DeviceMemorySampled(1, step * 2**30))
+    assert world.state is State.STARTING
+
+
+def test_a_stopped_rank_during_the_start_is_named_and_ends_it_before_the_budget() -> None:
+    world, tree = capturing()
+    tree.processes = (e.ProcessSample(99, "T", "scheduler", "TP1"),)
+    tree.run(10)
+    assert "scheduler TP1 (pid 99) is stopped (T)" in world.facts_now.verdict.reason
+    tree.run(70)
+    assert world.done(a.KeepEvidence)
+    assert "is stopped (T) for 60 s" in world.done(a.KeepEvidence)[0].reason
+
+
+# --- learned deadlines -----------------------------------------------------------------------------------------------
+
+
+def one_start(world: World, capture_s: float = 30.0) -> None:
+    world.start()
+    begun = world.now
+    world.health = e.ProbeOutcome.REFUSED
+    world.until(begun + 1)
+    world.log(*LOADING, *LOADED, *CAPTURING)
+    world.until(begun + 1 + capture_s)
+    world.log("[2026-11-29 10:00:30 TP0] Capture cuda graph end. Time elapsed: 30.00 s. avail mem=7.43 GB")
+    world.health = e.ProbeOutcome.OK
+    world.until(world.now + 2)
+    assert world.state is State.RUNNING
+
+
+def test_a_start_is_remembered_when_it_is_healthy() -> None:
+    world = World(PATIENT)
+    one_start(world)
+    (remembered,) = world.done(a.Remember)
+    phases = {phase.phase: phase for phase in remembered.record.phases}
+    assert remembered.record.key == "k"
+    assert phases["target-graph"].seconds == pytest.approx(30, abs=3)
+
+
+def test_the_zombie_is_found_by_what_is_usual_for_it() -> None:
+    """Night 3: after three healthy starts of half a minute the fourth is not left alone for ten."""
+    world = World(PATIENT)
+    for _ in range(3):
+        one_start(world)
+        world.stop()
+        world.settle()
+    world.health = e.ProbeOutcome.REFUSED
+    world.start()
+    begun = world.now
+    world.until(begun + 1)
+    world.log(*LOADING, *LOADED, *CAPTURING)
+    world.until(begun + 150)
+    reason = world.done(a.KeepEvidence)[-1].reason
+    assert "stalled in target-graph" in reason
+    assert "in 3 starts" in reason
+    assert world.when(a.KeepEvidence)[-1] - begun < 125
+
+
+def test_too_few_starts_are_only_counted() -> None:
+    world = World(PATIENT)
+    one_start(world)
+    world.stop()
+    world.settle()
+    world.health = e.ProbeOutcome.REFUSED
+    world.start()
+    world.until(world.now + 1)
+    world.log(*LOADING, *LOADED, *CAPTURING)
+    world.until(world.now + 200)
+    assert world.state is State.STARTING
+    assert world.facts_now.would_have_killed == {"learned": 1}
+    told = [x for x in world.done(a.Announce) if x.facet == "detector"]
+    assert [x.after for x in told] == ["learned"]
+    assert "would have killed" in told[0].reason
+
+
+def test_a_cold_cache_that_is_eight_times_slower_but_moves_is_left_alone() -> None:
+    world = World(PATIENT)
+    for _ in range(4):
+        one_start(world)
+        world.stop()
+        world.settle()
+    world.health = e.ProbeOutcome.REFUSED
+    world.start()
+    world.until(world.now + 1)
+    world.log(*LOADING)
+    tree = Tree(world)
+    tree.run(400, cores=0.5, read_bytes_s=200e6)
+    assert world.state is State.STARTING
+
+
+def test_the_deadlines_explain_themselves() -> None:
+    world = World(PATIENT)
+    for _ in range(3):
+        one_start(world)
+        world.stop()
+        world.settle()
+    texts = {view.phase: view.text for view in world.facts_now.deadlines}
+    assert texts["target-graph"].startswith("target-graph: 3 starts, median 3")
+    assert "(learned)" in texts["target-graph"]
+
+
+# --- serving ---------------------------------------------------------------------------------------------------------
+
+
+def engine(world: World, tokens: float, running: float = 4, queued: float = 0) -> None:
+    world.tell(e.EngineSampled(world.facts_now.attempt, tokens, 1.0, running, queued))
+
+
+def test_requests_in_and_nothing_out_is_stalled_although_health_says_200() -> None:
+    world = healthy(World(PATIENT))
+    for _ in range(58):
+        engine(world, 1000)
+        world.until(world.now + 5)
+    assert world.facts_now.verdict.value == "busy"
+    for _ in range(6):
+        if world.state is State.RUNNING:
+            engine(world, 1000)
+            world.until(world.now + 5)
+    assert "no token for 30" in world.done(a.KeepEvidence)[0].reason
+
+
+def test_a_long_prefill_that_compiles_is_busy() -> None:
+    world = healthy(World(PATIENT))
+    tree = Tree(world)
+    tree.compilers = 2
+    for _ in range(200):
+        engine(world, 1000)
+        tree.run(5, cores=2.0)
+    assert world.state is State.RUNNING
+    assert world.facts_now.verdict.value == "busy"
+
+
+def test_a_full_queue_with_tokens_flowing_is_busy_and_gets_no_probe() -> None:
+    world = healthy(World(PATIENT))
+    world.log(READY)
+    engine(world, 1)
+    begun, before = world.now, len(world.done(a.Probe))
+    world.health = e.ProbeOutcome.TIMEOUT
+    for second in range(0, 1200, 5):
+        engine(world, 100 + second, running=48, queued=900)
+        world.until(begun + second + 5)
+    assert world.state is State.RUNNING
+    assert world.facts_now.verdict.value == "busy"
+    assert len(world.done(a.Probe)) - before <= 1
+
+
+def test_a_stopped_detokenizer_is_seen_although_health_says_200() -> None:
+    world = healthy(World(PATIENT))
+    tree = Tree(world)
+    tree.processes = (e.ProcessSample(55, "T", "detokenizer"),)
+    tree.run(5)
+    assert world.facts_now.verdict.value == "stalled"
+    assert "detokenizer (pid 55) is stopped" in world.facts_now.verdict.reason
+    tree.run(70)
+    assert world.done(a.KeepEvidence)
+
+
+def test_a_moment_in_the_kernel_is_nothing() -> None:
+    world = healthy(World(PATIENT))
+    tree = Tree(world)
+    tree.processes = (e.ProcessSample(55, "D", "scheduler", "TP0"),)
+    tree.run(100)
+    assert world.state is State.RUNNING
+    assert world.facts_now.verdict.value == "idle"
+
+
+def test_observe_mode_counts_and_leaves_alone() -> None:
+    settings = replace(PATIENT, detectors=DetectorSettings(standstill=Mode.OBSERVE))
+    world = healthy(World(settings))
+    tree = Tree(world)
+    tree.processes = (e.ProcessSample(55, "T", "detokenizer"),)
+    tree.run(600)
+    assert world.state is State.RUNNING
+    assert world.facts_now.would_have_killed == {"standstill": 1}
+
+
+def test_an_idle_server_gets_a_canary_now_and_then_a_busy_one_none() -> None:
+    settings = replace(PATIENT, serving=ServingSettings(canary_interval_s=60))
+    world = healthy(World(settings))
+    world.until(world.now + 100)
+    assert len(world.done(a.AskCanary)) == 1
+    world.tell(e.CanaryAnswered(1, True))
+    for step in range(100):
+        engine(world, step)
+        world.until(world.now + 5)
+    assert len(world.done(a.AskCanary)) == 1
+
+
+def test_canaries_without_sense_degrade_and_by_default_only_count() -> None:
+    world = healthy(World(PATIENT))
+    for _ in range(3):
+        world.tell(e.CanaryAnswered(1, False, detail="the answer is all '!'"))
+    assert world.facts_now.verdict.value == "degraded"
+    assert "all '!'" in world.facts_now.verdict.reason
+    assert world.facts_now.would_have_killed == {"canary": 1}
+    world.tell(e.CanaryAnswered(1, True))
+    assert world.facts_now.verdict.value == "idle"
+
+
+def test_a_start_with_a_ninth_of_the_usual_cache_is_degraded() -> None:
+    def line(tokens: int) -> str:
+        return (
+            f"[2026-11-29 10:00:39 TP0] max_total_num_tokens={tokens}, chunked_prefill_size=8192,"
+            " max_prefill_tokens=16384, max_running_requests=2048, context_len=131072, available_gpu_mem=7.00 GB"
+        )
+
+    world = World(PATIENT)
+    world.start()
+    world.until(1)
+    world.log(*LOADING, *LOADED, line(2928046))
+    world.health = e.ProbeOutcome.OK
+    world.until(3)
+    assert world.facts_now.capacity_tokens == 2928046
+    world.tell(e.RestartRequested("ann"))
+    world.health = e.ProbeOutcome.REFUSED
+    world.until(world.now + 1.5)
+    world.log(*LOADING, *LOADED, line(334686))
+    world.health = e.ProbeOutcome.OK
+    world.until(world.now + 2)
+    assert world.facts_now.verdict.value == "degraded"
+    assert "334686 tokens, 11% of the 2928046" in world.facts_now.verdict.reason
+    assert world.facts_now.would_have_killed == {"capacity": 1}
+
+
+def test_every_verdict_comes_with_the_signals_that_voted() -> None:
+    world = healthy(World(PATIENT))
+    engine(world, 1)
+    votes = {vote.source: vote.says for vote in world.facts_now.votes}
+    assert set(votes) == {"log", "health", "cpu", "io", "gpu", "engine"}
+    assert votes["health"] == "success"
+    assert votes["gpu"] == "unknown"
