@@ -131,6 +131,15 @@ class DeviceRecord(msgspec.Struct, frozen=True):
     acknowledged: tuple[str, ...] = ()
 
 
+def pci_address(text: str) -> tuple[int, ...]:
+    """Domain, bus and device of "0000:18:00" (the kernel's log) or "00000000:18:00.0" (NVML); () when it is neither."""
+    parts = text.partition(".")[0].split(":")
+    try:
+        return tuple(int(part, 16) for part in parts) if len(parts) == 3 else ()
+    except ValueError:
+        return ()
+
+
 class XidFault(enum.StrEnum):
     """Whose fault an Xid is as a rule."""
 

@@ -21,7 +21,6 @@ class Rules(msgspec.Struct, frozen=True):
 
     tolerance: int = DEFAULT_TOLERANCE
     baseline_max: int = 1024 * MIB  # an idle device that holds more than this is not idle
-    unattributed_s: float = 60.0
     first_look_s: float = 90.0  # a daemon that has just begun to look does not call itself blind yet
     failures: int = 3
     failures_window_s: float = 3600.0

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
-
 from supervisor.config import GpuPlan
 from supervisor.core.device import Device, Rules
+from supervisor.core.gpuviews import GpusView, GpuView
 from supervisor.core.leases import Lease, LeaseRefused, Leases, Standing
 from supervisor.core.quarantine import OPERATOR, UNATTRIBUTED, Complaint, xid_complaint, xid_text
 from supervisor.core.reclaim import Claim, Culprit, Finding, Look, combine, judge
@@ -23,54 +22,18 @@ from supervisor.devices import (
     GpuSample,
     ProcessOwner,
     QuarantineRecord,
+    XidFault,
     XidSeen,
     XidTable,
+    pci_address,
     xid_table,
 )
-from supervisor.events import Holder
 
 __all__ = ["Claim", "Culprit", "DeviceBook", "Finding", "GpuView", "GpusView", "Lease", "LeaseRefused", "Rules"]
 
 
-class GpuView(msgspec.Struct, frozen=True):
-    """One device for people. state: free · leased · in-use · quarantined · lost · missing · unknown.
-
-    in-use: held by somebody without a lease. Times are monotonic unless they say wall.
-    """
-
-    index: int
-    uuid: str
-    name: str
-    state: str
-    reason: str = ""
-    server: str = ""
-    total: int | None = None
-    used: int | None = None
-    reserved: int | None = None
-    baseline: int | None = None
-    holders: tuple[Holder, ...] = ()
-    last_xid: int | None = None
-    last_xid_text: str = ""
-    last_xid_at: float | None = None
-    quarantined_since_wall_s: float | None = None
-    temperature_c: int | None = None
-    power_w: float | None = None
-    clock_limits: tuple[str, ...] = ()
-    ecc_uncorrectable: int | None = None
-    recovery: str | None = None
-    problems: tuple[str, ...] = ()
-
-
-class GpusView(msgspec.Struct, frozen=True):
-    """All devices, and how well they can be seen: sight is seeing, blind or absent."""
-
-    sight: str
-    since: float
-    reason: str
-    driver: str = ""
-    pids_trusted: bool = True
-    at: float | None = None
-    gpus: tuple[GpuView, ...] = ()
+HARDWARE_FAULT = "gpu-hardware-fault"  # of the classes of causes
+SAME_XID_S = 2.0  # the driver's event set and the kernel's log tell of one Xid within this time
 
 
 class DeviceBook:
@@ -137,12 +100,18 @@ class DeviceBook:
         """The devices that the server has."""
         return self._leases.of(server)
 
+    def device_at(self, pci: str) -> int:
+        """The device of a PCI address as the kernel's log or NVML writes it; -1 when there is none."""
+        wanted = pci_address(pci)
+        addresses = {pci_address(device.gpu.pci): index for index, device in self._devices.items() if device.gpu}
+        return addresses.get(wanted, -1) if wanted else -1
+
     # --- before a start and after a stop ---
 
     def check(self, claim: Claim, now: float) -> tuple[Finding, tuple[QuarantineRecord, ...]]:
         """Whether the claim's devices have their memory back. Quarantines those whose memory nobody gives back."""
         finding = combine(tuple(self._check(claim, index, now) for index in claim.devices))
-        records = [self._give_up(index, now) for index in finding.unaccounted]
+        records = [self._give_up(index, now, claim.limit_s) for index in finding.unaccounted]
         return finding, tuple(record for record in records if record is not None)
 
     # --- quarantine ---
@@ -150,6 +119,17 @@ class DeviceBook:
     def blame(self, device: int, cause: str, now: float) -> QuarantineRecord | None:
         """A server's failure points at this one device. Enough of them put it out of use."""
         return self._device(device).blame(cause, now)
+
+    def suspects(self, server: str, cause: str, since: float) -> tuple[int, ...]:
+        """Devices to be blamed for a failure: those with an Xid of their own fault since, else the only one leased.
+
+        Of several none of which has said anything, none is blamed: a guess would put healthy ones out of use.
+        """
+        leased = self._leases.of(server)
+        spoken = tuple(index for index in leased if self._at_fault(index, since))
+        if spoken or cause != HARDWARE_FAULT:
+            return spoken
+        return leased if len(leased) == 1 else ()
 
     def quarantine(self, device: int, reason: str, now: float) -> QuarantineRecord | None:
         """An operator puts a device out of use."""
@@ -216,6 +196,8 @@ class DeviceBook:
         if seen.device < 0:
             return ()
         device = self._device(seen.device)
+        if seen.xid == device.last_xid and abs(seen.at - (device.last_xid_at or 0.0)) < SAME_XID_S:
+            return ()
         device.last_xid, device.last_xid_at = seen.xid, seen.at
         complaint = xid_complaint(self._table, seen.xid, device.gpu.recovery if device.gpu else None)
         record = device.put_out(complaint, now) if complaint else None
@@ -223,25 +205,34 @@ class DeviceBook:
 
     def _check(self, claim: Claim, index: int, now: float) -> Finding:
         device = self._devices.get(index)
-        if device is not None and device.quarantine is not None:
+        if device is not None and device.quarantine is not None and not claim.rest:
             reason = f"GPU {index} is quarantined: {device.quarantine.reason}"
             return Finding(False, reason, (index,), quarantined=(index,))
         if self._unseen and now - self._since < self._rules.first_look_s:
-            return Finding(False, "waiting for the first look at the GPUs", (index,))
+            return Finding(False, "waiting for the first look at the GPUs", (index,), waiting=True)
         if self._blindness():
             return Finding(None, self._blindness(), (index,))
         if device is None or device.gpu is None:
             there = len(self._devices)
+            if claim.rest:
+                return Finding(None, f"GPU {index} is not there any more", (index,))
             return Finding(False, f"there is no GPU {index}: the machine has {there}", (index,), refuse=True)
         look = Look(index, device.accounts, device.unattributed_since, self._owners, self.pids_trusted)
         return judge(claim, look, now)
 
-    def _give_up(self, index: int, now: float) -> QuarantineRecord | None:
+    def _at_fault(self, index: int, since: float) -> bool:
+        device = self._devices.get(index)
+        if device is None or device.last_xid is None or (device.last_xid_at or 0.0) < since:
+            return False
+        rule = self._table.rule(device.last_xid)
+        return rule is not None and rule.fault is XidFault.DEVICE
+
+    def _give_up(self, index: int, now: float, limit_s: float) -> QuarantineRecord | None:
         """Inside a container memory without a name may be a neighbour's at work: there we wait without end."""
         device = self._devices[index]
         since = device.unattributed_since
         contained = self._sample is not None and self._sample.own_pid_namespace
-        if contained or since is None or now - since < self._rules.unattributed_s:
+        if contained or since is None or now - since < limit_s:
             return None
         held = device.accounts[0].excess >> 20
         text = f"{held} MiB held by nobody for {now - since:.0f} s: reset the GPU, or release it"

@@ -21,11 +21,15 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class LeaseRefused(msgspec.Struct, frozen=True):
-    """Why a server cannot have devices now; waiting may help, and no restart budget is spent."""
+    """Why a server cannot have devices now; no restart budget is spent.
+
+    Waiting helps (another server has them), or a release of those quarantined, or nothing (`refuse`).
+    """
 
     server: str
     reason: str
     quarantined: tuple[int, ...] = ()
+    refuse: bool = False
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -83,7 +87,7 @@ class Leases:
             return LeaseRefused(server, ", ".join(f"GPU {index} is leased to {self.holder(index)}" for index in taken))
         absent = [] if blindness else [index for index in wanted if index not in known]
         if absent:
-            return LeaseRefused(server, f"there is no GPU {absent[0]}: the machine has {len(known)}")
+            return LeaseRefused(server, f"there is no GPU {absent[0]}: the machine has {len(known)}", refuse=True)
         return wanted
 
     def _any(
@@ -94,12 +98,18 @@ class Leases:
         free = [standing for standing in standings if not self._is_taken(standing.index, server)]
         healthy = [standing for standing in free if not standing.out]
         if len(healthy) < count:
-            out = tuple(standing.index for standing in standings if standing.out)
-            text = f"{len(out)} are quarantined, {len(standings) - len(free)} leased to others"
-            return LeaseRefused(server, f"{count} GPUs wanted, {len(healthy)} to be had: {text}", out)
+            return self._too_few(server, count, standings, len(healthy))
         # The same as before, else one whose memory is free, else the lowest number.
         best = sorted(healthy, key=lambda one: (self.holder(one.index) != server, one.held, one.index))
         return tuple(sorted(standing.index for standing in best[:count]))
+
+    def _too_few(self, server: str, count: int, standings: tuple[Standing, ...], healthy: int) -> LeaseRefused:
+        out = tuple(standing.index for standing in standings if standing.out)
+        taken = sum(self._is_taken(standing.index, server) for standing in standings)
+        text = f"{count} GPUs wanted, {healthy} to be had: {len(out)} are quarantined, {taken} leased to others"
+        if len(standings) - len(out) >= count:
+            return LeaseRefused(server, text)
+        return LeaseRefused(server, text, out, refuse=len(standings) < count)
 
     def _is_taken(self, device: int, server: str) -> bool:
         return self.holder(device) not in ("", server)

@@ -17,7 +17,8 @@ MOMENT_S = 0.1  # memory must be back in two looks, and they must be this far ap
 class Claim(msgspec.Struct, frozen=True):
     """A server wants to know whether its devices are free. `uid` is the user that its processes run as.
 
-    Looks from before `after` do not count: the memory may have been taken, or given back, since.
+    Looks from before `after` do not count: the memory may have been taken, or given back, since. `rest`: no start is
+    wanted, only that the memory is back. Memory without a name is waited for during `limit_s`.
     """
 
     server: str
@@ -26,6 +27,8 @@ class Claim(msgspec.Struct, frozen=True):
     on_foreign: OnForeign = OnForeign.WAIT
     uid: int | None = None
     after: float = 0.0
+    rest: bool = False
+    limit_s: float = 60.0
 
 
 class Culprit(msgspec.Struct, frozen=True):
@@ -39,7 +42,10 @@ class Culprit(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """`clean` None: nobody can tell, so nothing is held against the start. `refuse`: waiting is not wanted."""
+    """`clean` None: nobody can tell, so nothing is held against the start. `refuse`: waiting is not wanted.
+
+    `waiting`: not clean, but it says nothing about the server itself either.
+    """
 
     clean: bool | None
     reason: str = ""
@@ -49,10 +55,20 @@ class Finding(msgspec.Struct, frozen=True):
     refuse: bool = False
     quarantined: tuple[int, ...] = ()
     unaccounted: tuple[int, ...] = ()  # devices that hold memory which belongs to nobody we could name or wait for
+    waiting: bool = False
 
     def event(self, attempt: int) -> DevicesChecked:
         """As the server's state machine gets it."""
-        return DevicesChecked(attempt, self.clean, self.reason, self.holders, self.devices, self.quarantined)
+        return DevicesChecked(
+            attempt,
+            self.clean,
+            self.reason,
+            self.holders,
+            self.devices,
+            self.quarantined,
+            waiting=self.waiting,
+            refuse=self.refuse,
+        )
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -103,6 +119,7 @@ def combine(findings: tuple[Finding, ...]) -> Finding:
         refuse=any(finding.refuse for finding in findings),
         quarantined=tuple(device for finding in findings for device in finding.quarantined),
         unaccounted=tuple(device for finding in findings for device in finding.unaccounted),
+        waiting=clean is False and all(finding.waiting for finding in findings if finding.clean is False),
     )
 
 

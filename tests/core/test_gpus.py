@@ -92,6 +92,19 @@ def test_a_finding_becomes_the_servers_event() -> None:
     assert machine.check().event(3) == DevicesChecked(3, clean=True, devices=(0,))
 
 
+def test_a_refusal_and_a_wait_for_the_first_look_reach_the_server() -> None:
+    machine = Machine()
+    assert machine.check().event(1).waiting
+    machine.look(times=2)
+    assert machine.check(Claim("kimi", (0, 7))).event(1).refuse
+
+
+def test_one_dirty_device_is_no_mere_wait() -> None:
+    machine = leaking()
+    machine.look(times=2)
+    assert not machine.check().event(1).waiting
+
+
 def test_a_server_without_devices_waits_for_none() -> None:
     machine = Machine()
     assert machine.check(Claim("cpu-only", ())).clean is True
@@ -408,6 +421,36 @@ def test_a_device_that_the_machine_does_not_have_is_refused() -> None:
     assert "there is no GPU 7: the machine has 1" in finding.reason
 
 
+# --- at rest: what was ours must be back, and no more ---
+
+
+def rest(machine: Machine, index: int = 0) -> Finding:
+    return machine.check(Claim("kimi", (index,), rest=True))
+
+
+def test_a_quarantined_device_whose_memory_is_back_does_not_hold_a_stop_back() -> None:
+    machine = Machine()
+    machine.look(times=2)
+    machine.book.quarantine(0, "smells burnt", 5.0)
+    assert rest(machine).clean is True
+    assert machine.check().clean is False
+
+
+def test_a_quarantined_device_that_still_holds_memory_holds_a_stop_back() -> None:
+    machine = leaking()
+    machine.look(times=2)
+    machine.book.quarantine(0, "smells burnt", 5.0)
+    assert rest(machine).clean is False
+
+
+def test_of_a_lost_or_vanished_device_nobody_can_tell() -> None:
+    machine = Machine(2)
+    machine.look(gpu(1, lost="GPU is lost", memory=None), times=2)
+    assert rest(machine, 1).clean is None
+    assert rest(machine, 7).clean is None
+    assert rest(machine, 7).reason == "GPU 7 is not there any more"
+
+
 # --- containers ---
 
 
@@ -526,6 +569,48 @@ def test_failures_blamed_on_a_device_put_it_out() -> None:
     assert record is not None
     assert record.reason == "3 failures blamed on it, last: cuda-error"
     assert machine.view(0).state == "free"
+
+
+def failing(count: int, *xids: tuple[int, int]) -> Machine:
+    machine = Machine(count)
+    machine.look()
+    machine.book.lease("kimi", GpuPlan(indices=tuple(range(count))))
+    for device, xid in xids:
+        machine.book.observe(XidSeen(10.0, device, xid), (), 10.0)
+    return machine
+
+
+def test_a_hardware_fault_on_the_only_device_is_that_devices() -> None:
+    assert failing(1).book.suspects("kimi", "gpu-hardware-fault", 5.0) == (0,)
+    assert failing(1).book.suspects("kimi", "gpu-oom-runtime", 5.0) == ()
+    assert failing(1).book.suspects("glm", "gpu-hardware-fault", 5.0) == ()
+
+
+def test_of_several_devices_the_one_with_an_xid_of_its_own_is_blamed() -> None:
+    machine = failing(4, (2, 79), (3, 13))
+    assert machine.book.suspects("kimi", "gpu-hardware-fault", 5.0) == (2,)
+    assert machine.book.suspects("kimi", "scheduler-hang", 5.0) == (2,)
+    assert machine.book.suspects("kimi", "gpu-hardware-fault", 11.0) == ()  # the Xid is of an earlier attempt
+    assert failing(4).book.suspects("kimi", "gpu-hardware-fault", 5.0) == ()  # a guess would hit healthy ones
+
+
+def test_an_xid_told_twice_is_one() -> None:
+    machine = Machine()
+    machine.look()
+    assert machine.book.observe(XidSeen(10.0, 0, 79), (), 10.0)
+    machine.book.release(0)
+    assert machine.book.observe(XidSeen(10.4, 0, 79), (), 10.4) == ()
+    assert machine.view().state == "free"
+    assert machine.book.observe(XidSeen(60.0, 0, 79), (), 60.0)
+
+
+@pytest.mark.parametrize(
+    ("pci", "index"), [("0000:1A:00", 1), ("00000000:1a:00.0", 1), ("0001:1A:00", -1), ("gpu1", -1), ("", -1)]
+)
+def test_a_device_is_found_by_its_address_however_it_is_written(pci: str, index: int) -> None:
+    machine = Machine(3)
+    machine.look(gpu(0, pci="00000000:19:00.0"), gpu(1, pci="00000000:1A:00.0"))
+    assert machine.book.device_at(pci) == index
 
 
 def test_failures_long_ago_are_forgotten() -> None:
@@ -705,7 +790,8 @@ def test_a_quarantined_device_is_not_given_and_the_reason_is_told() -> None:
 def test_a_device_that_is_not_there_is_not_given() -> None:
     machine = Machine(2)
     machine.look()
-    assert "there is no GPU 5" in refusal(machine, "kimi", GpuPlan(indices=(5,))).reason
+    refused = refusal(machine, "kimi", GpuPlan(indices=(5,)))
+    assert (refused.reason, refused.refuse) == ("there is no GPU 5: the machine has 2", True)
 
 
 def test_named_devices_are_given_while_nothing_can_be_seen() -> None:
@@ -741,7 +827,10 @@ def test_too_few_healthy_devices_are_counted_out() -> None:
     lease(machine, "glm", GpuPlan(indices=(1,)))
     refused = refusal(machine, "kimi", GpuPlan(count=3))
     assert refused.reason == "3 GPUs wanted, 2 to be had: 1 are quarantined, 1 leased to others"
-    assert refused.quarantined == (0,)
+    assert (refused.quarantined, refused.refuse) == ((), False)  # when the other server ends there will be three
+    refused = refusal(machine, "kimi", GpuPlan(count=4))
+    assert (refused.quarantined, refused.refuse) == ((0,), False)
+    assert refusal(machine, "kimi", GpuPlan(count=5)).refuse
 
 
 def test_any_four_of_an_unseen_machine_cannot_be_chosen() -> None:
