@@ -34,7 +34,7 @@ from supervisor.edge.probe import Prober
 from supervisor.edge.process import become_subreaper, ignore_orphan_signals, protect_from_oom
 from supervisor.edge.process.owner import server_of
 from supervisor.edge.tail import watcher
-from supervisor.events import StartRequested, StopRequested
+from supervisor.events import SignalRequested, StartRequested, StopRequested
 from supervisor.profile import facts, load_profile
 from supervisor.shell import clock, logs
 from supervisor.shell.devices import Devices
@@ -185,8 +185,16 @@ class Daemon:
     async def _signals(self) -> None:
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
             async for number in received:
-                log.info("asked to end", by=signal.Signals(number).name)
+                name = signal.Signals(number).name
+                log.info("asked to end", by=name)
+                if self._ending.is_set() and number == signal.SIGINT:
+                    await self._kill_servers(f"a second {name}")
                 self._ending.set()
+
+    async def _kill_servers(self, by: str) -> None:
+        """Who presses Ctrl-C twice does not want to wait for running requests."""
+        for loop in self._loops.values():
+            await loop.post(SignalRequested(by, signal.SIGKILL))
 
     async def _tell_systemd(self) -> None:
         """The watchdog is fed only while every decision loop turns."""
