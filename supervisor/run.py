@@ -33,6 +33,8 @@ EXIT_USAGE = 2
 EXIT_QUARANTINED = 3
 LAST_WORDS_S = 2.0
 _EVENTS_AT_ONCE = 200
+_EXCERPT_MAX = 300
+_WORTH_TELLING = 0.5  # confidence of a diagnosis
 
 _EPILOG = """\
 exit status:
@@ -43,7 +45,7 @@ exit status:
   3    quarantined: a process survives SIGKILL, devices stay dirty, or one failure comes again and again
   130  Ctrl-C before anything was started
 
-Ctrl-C drains the server as SIGTERM does; SIGKILL for it: sglctl -s SOCKET signal NAME KILL.
+Ctrl-C drains the server as SIGTERM does; a second Ctrl-C kills it.
 State is in ~/.local/state/sglang-supervisor/run/NAME (XDG_STATE_HOME), logs in .../sglang-supervisor/log/NAME; for root
 in /var/lib/sglang-supervisor/run/NAME and /var/log/sglang-supervisor/run/NAME. The socket for sglctl is
 $XDG_RUNTIME_DIR/sglang-supervisor/NAME.sock, else control.sock in the state directory.
@@ -184,17 +186,20 @@ def _judged(snapshot: ServerSnapshot) -> Outcome | None:
 
 
 def _cause(snapshot: ServerSnapshot) -> str:
-    """Reason, cause, remedy and evidence in one line, nothing twice."""
-    told = snapshot.lifecycle.reason
-    diagnosis = snapshot.diagnosis
-    if diagnosis is not None:
-        if diagnosis.cause and diagnosis.cause not in told:
-            told += f"; cause: {diagnosis.cause}"
-        if diagnosis.remedy and diagnosis.remedy not in told:
-            told += f"; what to change: {diagnosis.remedy}"
-        if diagnosis.evidence:
-            told += f"; line {diagnosis.evidence_line} of the log: {diagnosis.evidence}"
-    return "".join(letter if letter.isprintable() else "?" for letter in told)
+    """Reason, cause, evidence and remedy in one line, nothing twice; the log's path when it does not hold the cause."""
+    told, diagnosis = [snapshot.lifecycle.reason], snapshot.diagnosis
+    if diagnosis is not None and diagnosis.confidence >= _WORTH_TELLING:
+        told += [f"cause: {diagnosis.cause}"] if diagnosis.cause not in told[0] else []
+        proof = f"line {diagnosis.evidence_line} of the log: {_excerpt(diagnosis.evidence)}"
+        told += [proof] if diagnosis.evidence else []
+        told += [f"what to change: {diagnosis.remedy}"] if diagnosis.remedy not in told[0] else []
+    elif snapshot.log_path:
+        told.append(f"its log is {snapshot.log_path}")
+    return "".join(letter if letter.isprintable() else "?" for letter in "; ".join(told))
+
+
+def _excerpt(text: str) -> str:
+    return text if len(text) <= _EXCERPT_MAX else f"{text[: _EXCERPT_MAX - 3]}..."
 
 
 # --- the command line ------------------------------------------------------------------------------------------------
