@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeAlias
 
 DEFAULT_SOCKET = "/run/sglang-supervisor/control.sock"
 CONNECT_TIMEOUT_S = 5.0
@@ -29,6 +29,9 @@ class RefusedError(Exception):
         self.status = status
 
 
+Dial: TypeAlias = Callable[[], tuple[socket.socket, Callable[[], None]]]  # a connection, and what to do after its end
+
+
 class Head(NamedTuple):
     """Status and headers of an answer."""
 
@@ -44,10 +47,11 @@ class Fields(dict[str, Any]):
 
 
 class Client:
-    """Requests to one daemon, one connection each."""
+    """Requests to one daemon, one connection each. `path` is what messages call it."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, dial: Dial | None = None) -> None:
         self.path = path
+        self._dial = dial or self._connect
 
     def get(self, target: str, timeout_s: float | None = ANSWER_TIMEOUT_S) -> Any:
         """The JSON answer. Raises RefusedError or UnreachableError."""
@@ -69,36 +73,49 @@ class Client:
     def _answer(
         self, method: str, target: str, body: dict[str, Any] | None, timeout_s: float | None, accept: str
     ) -> Answer:
-        connection = self._connect()
+        try:
+            connection, after = self._dial()
+        except (OSError, ValueError) as error:
+            raise UnreachableError(f"cannot reach the daemon at {self.path}: {reason(error)}") from None
+        answer = Answer(connection, self.path, after)
         try:
             connection.settimeout(timeout_s)
             connection.sendall(_request(method, target, body, accept), socket.MSG_NOSIGNAL)
-            answer = Answer(connection, self.path)
             answer.read_head()
         except OSError as error:
-            connection.close()
+            answer.close()
             raise UnreachableError(f"cannot reach the daemon at {self.path}: {reason(error)}") from None
         except BaseException:
-            connection.close()
+            answer.close()
             raise
         return answer
 
-    def _connect(self) -> socket.socket:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.settimeout(CONNECT_TIMEOUT_S)
-        try:
-            connection.connect(self.path)
-        except (OSError, ValueError) as error:
-            connection.close()
-            raise UnreachableError(f"cannot reach the daemon at {self.path}: {reason(error)}") from None
-        return connection
+    def _connect(self) -> tuple[socket.socket, Callable[[], None]]:
+        return connected(self.path), _nothing
+
+
+def connected(path: str) -> socket.socket:
+    """A connection to the Unix socket. Raises OSError, or ValueError for a path with a NUL byte."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(CONNECT_TIMEOUT_S)
+    try:
+        connection.connect(path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _nothing() -> None:
+    return None
 
 
 class Answer:
     """An answer whose body has not been read yet."""
 
-    def __init__(self, connection: socket.socket, path: str) -> None:
+    def __init__(self, connection: socket.socket, path: str, after: Callable[[], None]) -> None:
         self._connection = connection
+        self._after = after
         self._path = path
         self._buffer = b""
         self.head = Head(0, {})
@@ -107,7 +124,12 @@ class Answer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the connection and whatever carried it."""
         self._connection.close()
+        self._after()
 
     def read_head(self) -> None:
         """Read up to the empty line. Raises RefusedError when the status is no success."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from supervisor.cli import changing, codes, reading
+from supervisor.cli.bridge import connect
 from supervisor.cli.connection import Client, RefusedError, UnreachableError, socket_path
 from supervisor.cli.duration import seconds
 from supervisor.cli.text import complain
@@ -37,12 +38,43 @@ def main() -> int:
 def run(arguments: Sequence[str]) -> int:
     """Run one command. argparse itself exits with 2 on wrong usage."""
     options = parser().parse_args(_with_byte_counts(list(arguments)))
+    if options.verb is None:
+        from supervisor.cli.shell import interact
+
+        interact(lambda words: run([*_global_words(options), *words]), _client(options))
+        return codes.OK
+    if len(options.hosts) > 1:
+        return _run_on_hosts(options)
     return _run(options)
+
+
+def _global_words(options: argparse.Namespace) -> list[str]:
+    words = ["-s", options.socket] if options.socket else []
+    return words + [word for host in options.hosts for word in ("-H", host)]
+
+
+def _client(options: argparse.Namespace) -> Client:
+    if not options.hosts:
+        return Client(socket_path(options.socket))
+    from supervisor.cli.remote import remote_client
+
+    return remote_client(options.hosts[0], options.socket)
+
+
+def _run_on_hosts(options: argparse.Namespace) -> int:
+    """One table of several hosts; what changes something goes to one host at a time."""
+    if options.verb is not reading.status:
+        complain("error: several hosts are for status alone")
+        return codes.USAGE
+    from supervisor.cli.remote import remote_client
+
+    clients = {host: remote_client(host, options.socket) for host in options.hosts}
+    return reading.status_of_hosts(clients, options)
 
 
 def _run(options: argparse.Namespace) -> int:
     try:
-        code: int = options.verb(Client(socket_path(options.socket)), options)
+        code: int = options.verb(_client(options), options)
         return code
     except UnreachableError as error:
         complain(str(error))
@@ -69,9 +101,14 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     top.add_argument("-s", "--socket", metavar="SOCKET", help="the daemon's socket; else $SGLSUP_SOCKET")
-    verbs = top.add_subparsers(metavar="VERB", required=True)
+    top.add_argument(
+        "-H", dest="hosts", action="append", default=[], metavar="ssh://USER@HOST", help="that host's daemon, over ssh"
+    )
+    top.set_defaults(verb=None)
+    verbs = top.add_subparsers(metavar="VERB", help="without one: an interactive shell")
     _add_reading(verbs)
     _add_changing(verbs)
+    _verb(verbs, "connect", connect, "join standard input and output to the socket (what -H runs on the host)")
     _add_help(verbs, top)
     return top
 

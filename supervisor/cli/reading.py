@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from supervisor.cli import codes
-from supervisor.cli.connection import Client, RefusedError
+from supervisor.cli.connection import Client, RefusedError, UnreachableError
 from supervisor.cli.text import LogCleaner, as_json, clean, coloured, complain, say
 
 _NAME_WIDTH = 30  # supervisorctl's columns
@@ -32,6 +32,30 @@ def status(client: Client, options: Namespace) -> int:
         return codes.UNKNOWN
     bad = any(not server["healthy"] if options.check else server["state"] in _DOWN for server in shown)
     return codes.NOT_RUNNING if bad else codes.OK
+
+
+def status_of_hosts(clients: dict[str, Client], options: Namespace) -> int:
+    """The same with HOST/ before each name; a host that cannot be reached does not hide the others."""
+    rows: list[Any] = []
+    results: list[int] = []
+    for host, client in clients.items():
+        try:
+            servers = client.get("/v1/servers")["servers"]
+        except (UnreachableError, RefusedError) as error:
+            complain(f"{host}: {error}")
+            results.append(codes.UNKNOWN)
+            continue
+        shown, _ = _select(servers, options.names)
+        rows += [
+            {**server, "host": host, "name": f"{host.removeprefix('ssh://')}/{server['name']}"} for server in shown
+        ]
+    bad = any(not row["healthy"] if options.check else row["state"] in _DOWN for row in rows)
+    missing = {name for name in options.names if name != "all"} - {row["name"].rpartition("/")[2] for row in rows}
+    if options.json:
+        say(as_json({"servers": rows}))
+    else:
+        _print_rows(rows, sorted(missing))
+    return codes.worst([*results, codes.UNKNOWN if missing else codes.OK, codes.NOT_RUNNING if bad else codes.OK])
 
 
 def _select(servers: list[Any], names: list[str]) -> tuple[list[Any], list[str]]:

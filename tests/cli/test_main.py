@@ -129,7 +129,6 @@ async def test_what_is_no_daemon_gets_one_line_and_no_traceback(sglctl: Sglctl, 
 @pytest.mark.parametrize(
     "arguments",
     [
-        [],
         ["nonsense"],
         ["start"],
         ["wait"],
