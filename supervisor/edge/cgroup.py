@@ -16,6 +16,7 @@ import select
 import signal
 import time
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import anyio
@@ -23,6 +24,7 @@ import anyio.to_thread
 import msgspec
 
 WANTED_CONTROLLERS = ("memory", "pids", "cpu")
+NAME_BYTES = 200  # NAME_MAX is 255, and a prefix comes before
 POLL_S = 0.25  # a notification lost by the kernel or a watcher costs at most this
 
 
@@ -240,7 +242,11 @@ async def _poll_events(events: int, poller: select.epoll, key: str, value: int, 
 def safe_name(name: str) -> str:
     """The name with everything replaced that a cgroup's directory must not have (slashes, leading dots, controls)."""
     kept = "".join(letter if letter.isalnum() or letter in "-_.@+" else "_" for letter in name)
-    return kept if kept[:1] not in ("", ".") else "_" + kept
+    kept = kept if kept[:1] not in ("", ".") else "_" + kept
+    if len(kept.encode()) <= NAME_BYTES:
+        return kept
+    # Two long names with the same beginning stay two.
+    return kept.encode()[: NAME_BYTES - 17].decode(errors="ignore") + "-" + sha256(name.encode()).hexdigest()[:16]
 
 
 def _mount_point(mountinfo: str) -> str | None:

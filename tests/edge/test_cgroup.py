@@ -167,10 +167,23 @@ def test_oom_kills_need_the_memory_controller(cgroup_root: CgroupRoot, cgroup: S
 
 @pytest.mark.parametrize(
     ("name", "safe"),
-    [("kimi", "kimi"), ("a/../b", "a_.._b"), ("..", "_.."), ("", "_"), ("a b\n", "a_b_"), ("kimi-2.5_x@1", "kimi-2.5_x@1")],
+    [
+        ("kimi", "kimi"),
+        ("a/../b", "a_.._b"),
+        ("..", "_.."),
+        ("", "_"),
+        ("a b\n", "a_b_"),
+        ("kimi-2.5_x@1", "kimi-2.5_x@1"),
+    ],
 )
 def test_names_make_one_directory_each(name: str, safe: str) -> None:
     assert safe_name(name) == safe
+
+
+def test_long_names_stay_apart_and_short_enough() -> None:
+    names = {safe_name("x" * 300), safe_name("x" * 301), safe_name("é" * 300)}
+    assert len(names) == 3
+    assert all(len(name.encode()) <= 200 for name in names)
 
 
 # --- the root ------------------------------------------------------------------------------------------------------
