@@ -138,7 +138,10 @@ class LogRule(Part, frozen=True):
     again: str = ""
     draft: str = ""  # the phase meant when the group `type` or `what` names a draft model
     everyone: bool = False  # enters the phase for all ranks at once
-    spoken_by: str = "all"  # "all" ranks print it (as far as they print at all) or only the "first" of a group
+    # who prints it: "every" rank in every version; "some", as far as the rank has printed another line of the family;
+    # the "first" rank of a group
+    spoken_by: str = "some"
+    family: str = ""
     bar: str = ""  # unit of a progress bar with the groups done, total, rate
     hint: str = ""  # listening · ready · fatal · restart · drain
     sampled: bool = False  # only the newest of one read is reported

@@ -17,6 +17,7 @@ from supervisor.profile import CommandFacts, LogRule, PhaseRule, Profile
 from supervisor.snapshot import ProgressView, StartupView
 
 LAUNCHER = ""
+_EVERY = "every"
 
 
 class Movement(enum.StrEnum):
@@ -48,7 +49,8 @@ class PhaseTracker:
         self._speculative = bool(facts and facts.speculative)
         self._order: list[str] = []  # phases as this start goes through them, by first entry of any rank
         self._ranks: dict[str, Rank] = {}
-        self._printed: dict[str, set[str]] = {}  # rule → ranks that have printed it
+        self._printed: dict[str, set[str]] = {}  # family of rules → ranks that have printed one of it
+        self._entries: dict[str, set[str]] = {}  # phase → families by which it was entered
         self._begun = 0.0
         self._since = 0.0
         self._last_progress = 0.0
@@ -65,6 +67,7 @@ class PhaseTracker:
         self._order = [self._profile.phases[0].name]
         self._ranks = {LAUNCHER: Rank(LAUNCHER, Step(self._order[0], now))}
         self._printed = {}
+        self._entries = {}
         self._begun = now
         self._since = self._last_progress = now
         self._phase = self._order[0]
@@ -141,13 +144,14 @@ class PhaseTracker:
         if rule.everyone:
             return self._everyone(rule, match, now)
         rank = self._rank(rule, match, now)
-        self._printed.setdefault(rule.name, set()).add(rank.name)
+        self._printed.setdefault(_family(rule), set()).add(rank.name)
         rank.hear(match)
         phase = self._meant(rule, match, rank)
         if rule.leave and rank.leave(self._named(rule.leave), now, match.fields):
             return True
         if not phase:
             return False
+        self._entries.setdefault(phase, set()).add(_family(rule))
         return self._enter(rank, phase, now, weak=rule.weak)
 
     def _everyone(self, rule: LogRule, match: LineMatched, now: float) -> bool:
@@ -233,17 +237,13 @@ class PhaseTracker:
         return self._order.index(step.phase)
 
     def _lags(self, rank: Rank, leader: Rank) -> bool:
-        """Whether the rank would have printed an entry that the leader has printed since."""
-        if self._position(rank) >= self._position(leader):
-            return False
-        return self._prints_entries(rank)
+        """Whether the leader has entered a phase in a way that this rank would have announced, too."""
+        mine, first = self._position(rank), self._position(leader)
+        ahead = self._order[mine + 1 : first + 1]
+        return any(self._prints(rank, family) for phase in ahead for family in self._entries.get(phase, ()))
 
-    def _prints_entries(self, rank: Rank) -> bool:
-        for rule_name, ranks in self._printed.items():
-            rule = self._rules[rule_name]
-            if rank.name in ranks and rule.spoken_by == "all" and (rule.enter or rule.leave):
-                return True
-        return False
+    def _prints(self, rank: Rank, family: str) -> bool:
+        return family == _EVERY or rank.name in self._printed.get(family, ())
 
     def _laggard(self) -> list[Rank]:
         ranks = [rank for rank in self._ranks.values() if rank.name]
@@ -261,6 +261,10 @@ class PhaseTracker:
         names = ", ".join(rank.name for rank in lag[:4]) + (f" and {len(lag) - 4} more" if len(lag) > 4 else "")
         waiting = f"{len(ahead)} rank{'s' if len(ahead) != 1 else ''} wait{'s' if len(ahead) == 1 else ''}"
         return f"{names} still in {lag[0].step.phase}; {waiting} in {leader.step.phase}"
+
+
+def _family(rule: LogRule) -> str:
+    return _EVERY if rule.spoken_by == _EVERY else rule.family or rule.name
 
 
 def read_bar(rule: LogRule, match: LineMatched) -> ProgressView | None:
