@@ -16,6 +16,8 @@ from typing import TypeVar
 
 import msgspec
 
+from supervisor.ports import PortRule, PortUse, derived_ports
+
 # `.*?X` searched for costs the square of the line's length when X is not in it (26 s for one 19 kB line of arguments)
 _LEADING_WILDCARD = re.compile(r"(?:\(\?[a-z]+\))?(?:\.[*+]|\(\?:\.[*+])")
 
@@ -88,6 +90,13 @@ class CanaryRule(Part, frozen=True):
     path: str = ""
     body: str = "{}"
     fields: tuple[str, ...] = ()
+
+
+class LeftoverRule(Part, frozen=True):
+    """Files of `directory` whose whole name matches the regex `pattern`, which has a group `pid` or `pid_hex`."""
+
+    directory: str
+    pattern: str
 
 
 class CommandRules(Part, frozen=True):
@@ -241,6 +250,8 @@ class Profile(Part, frozen=True):
     stop: Stop = Stop()
     command: CommandRules = CommandRules()
     roles: tuple[RoleRule, ...] = ()
+    ports: tuple[PortRule, ...] = ()  # that it binds besides its own
+    leftovers: tuple[LeftoverRule, ...] = ()  # that a killed server leaves behind
     compilers: tuple[str, ...] = ()  # names of processes that compile kernels, as /proc/PID/comm has them
     metrics: EngineMetrics = EngineMetrics()
     canary: CanaryRule = CanaryRule()
@@ -383,6 +394,7 @@ class CommandFacts(msgspec.Struct, frozen=True):
     data_parallel_attention: bool = False
     skip_warmup: bool = False
     no_graphs: bool = False
+    ports: tuple[PortUse, ...] = ()  # besides its own
     recognised: bool = False  # the command starts the engine's own module or program
 
 
@@ -401,8 +413,9 @@ def facts(profile: Profile, command: Sequence[str]) -> CommandFacts:
     def switch(flags: tuple[str, ...]) -> bool:
         return any(flag in given for flag in flags)
 
+    port, node_rank = number(rules.port, rules.default_port), number(rules.node_rank, 0)
     return CommandFacts(
-        port=number(rules.port, rules.default_port),
+        port=port,
         host=text(rules.host, rules.default_host),
         model_path=text(rules.model),
         served_name=text(rules.served_name),
@@ -411,7 +424,7 @@ def facts(profile: Profile, command: Sequence[str]) -> CommandFacts:
         pipeline_parallel=number(rules.pipeline_parallel, 1),
         expert_parallel=number(rules.expert_parallel, 1),
         nodes=number(rules.nodes, 1),
-        node_rank=number(rules.node_rank, 0),
+        node_rank=node_rank,
         base_gpu=number(rules.base_gpu, 0),
         context_length=number(rules.context_length, 0),
         speculative=text(rules.speculative),
@@ -421,6 +434,7 @@ def facts(profile: Profile, command: Sequence[str]) -> CommandFacts:
         data_parallel_attention=switch(rules.data_parallel_attention),
         skip_warmup=switch(rules.skip_warmup),
         no_graphs=switch(rules.no_graphs),
+        ports=derived_ports(profile.ports, given, port, node_rank),
         recognised=recognises(profile, command),
     )
 

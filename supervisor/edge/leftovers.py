@@ -20,15 +20,10 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from supervisor.profile import LeftoverRule
+
 LOOK_LIMIT_S = 10.0
 _NAMED_AT_MOST = 20
-
-
-class LeftoverRule(msgspec.Struct, frozen=True):
-    """Files of `directory` whose whole name matches the regex `pattern`, which has a group `pid` or `pid_hex`."""
-
-    directory: str
-    pattern: str
 
 
 class Removed(msgspec.Struct, frozen=True):

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.edge.leftovers import LeftoverRule, Removed, remove
+from supervisor.edge.leftovers import Removed, remove
+from supervisor.profile import LeftoverRule
 
 SEGMENT = r"engine_shm_\w+_(?P<pid>\d+)_\w+"
 DEVICE_SEGMENT = r"cuda\.shm\.[0-9a-f]+\.(?P<pid_hex>[0-9a-f]+)\.\d+"
