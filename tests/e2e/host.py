@@ -6,6 +6,7 @@ of a test can prove by a look into /proc that nothing is left.
 
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -75,7 +76,7 @@ class Host:
 
     @property
     def environment(self) -> dict[str, str]:
-        clean = {name: text for name, text in os.environ.items() if not name.startswith(("SGLSUP_S", "PYTHON"))}
+        clean = {name: text for name, text in os.environ.items() if not name.startswith("SGLSUP_S")}
         return clean | {MARK: str(self.root)}
 
     def fake(self, name: str, *arguments: str, speed: float = SPEED, sole: bool = False, **table: Any) -> int:
@@ -95,6 +96,10 @@ class Host:
     def write_config(self) -> Path:
         self.config.write_text(toml.document(self.settings, self.servers))
         return self.config
+
+    @property
+    def bin(self) -> Path:
+        return BIN
 
     # --- the daemon ----------------------------------------------------------------------------------------------
 
@@ -201,6 +206,7 @@ class Daemon:
         self.lines: list[str] = []
         self._news = threading.Condition()
         self._over = False
+        self._quit = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -210,10 +216,17 @@ class Daemon:
 
     def _read(self) -> None:
         assert self.process.stderr is not None
-        for line in self.process.stderr:
+        rest = b""
+        while not self._quit.is_set():
+            if not select.select([self.process.stderr], [], [], 0.1)[0]:
+                continue
+            data = os.read(self.process.stderr.fileno(), 65536)
+            *lines, rest = (rest + data).split(b"\n")
             with self._news:
-                self.lines.append(line.decode(errors="replace").rstrip())
+                self.lines += [line.decode(errors="replace") for line in lines]
                 self._news.notify_all()
+            if not data:
+                break
         with self._news:
             self._over = True
             self._news.notify_all()
@@ -229,6 +242,13 @@ class Daemon:
                         return said
                 if self._over or not self._news.wait(until - time.monotonic()):
                     raise AssertionError(f"the daemon never said {event} {fields}, but:\n" + "\n".join(self.lines))
+
+    def stop_reading(self) -> None:
+        """Close the pipe that it writes its log to."""
+        self._quit.set()
+        self._reader.join(END_LIMIT_S)
+        assert self.process.stderr is not None
+        self.process.stderr.close()
 
     def kill(self) -> None:
         """As the OOM killer does."""

@@ -113,15 +113,25 @@ def test_a_log_directory_that_cannot_be_used_is_refused(host: Host) -> None:
     assert_refused(host, str(host.config), "daemon.log_dir", str(host.log_dir))
 
 
+# The interpreter may lie in a directory that only root can enter: everything is imported before the user changes.
+BECOME_NOBODY = """
+import os, sys
+from supervisor.daemon import main
+from supervisor.profile import load_profile, profile_names
+for name in profile_names():
+    load_profile(name)
+os.setuid(65534)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="root becomes somebody who may not read it")
 def test_a_log_directory_that_cannot_be_read_is_refused(host: Host) -> None:
     host.log_dir.mkdir(mode=0o700)
     host.add("a", SLEEPER)
     host.write_config()
     host.root.chmod(0o755)
-    # The interpreter may lie in a directory that only root can enter: change the user after all imports.
-    code = "import os, sys; from supervisor.daemon import main; os.setuid(65534); sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, "-c", str(host.config)]
+    command = [sys.executable, "-c", BECOME_NOBODY, "-c", str(host.config)]
     done = subprocess.run(command, env=host.environment, capture_output=True, text=True, timeout=20)
     said = done.stderr.splitlines()
     assert done.returncode == 2, done

@@ -1,0 +1,184 @@
+"""The daemon dies, stops or falls silent; the servers do not care, and no second copy of one ever runs."""
+
+import os
+import signal
+import subprocess
+import threading
+
+import pytest
+
+from tests.e2e.host import Host, until
+
+both_ways = pytest.mark.parametrize("cgroups", ["auto", "off"], indirect=True)
+
+# Where the daemon is killed: the facet and value to wait for, and the scenario that leads there.
+MOMENTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "launching": ("lifecycle", "starting", ()),
+    "loading": ("phase", "weights", ()),
+    "serving": ("lifecycle", "running", ()),
+    "with orphans": ("lifecycle", "running", ("--scenario", "orphans:count=2")),
+    "killing": ("lifecycle", "stopping", ("--scenario", "stall:phase=weights", "--scenario", "ignore-term")),
+}
+
+
+@both_ways
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_killed_daemon_leaves_its_servers_and_the_next_one_starts_no_second_copy(host: Host, moment: str) -> None:
+    facet, value, scenario = MOMENTS[moment]
+    host.fake("kimi", "--tp", "2", *scenario, sole=True, deadlines={"weights": {"stall": "1s"}})
+    first = host.start()
+    event = host.wait_for("kimi", facet, value)
+    first.kill()
+    if moment in ("serving", "with orphans"):
+        assert host.processes("kimi", event["attempt"]), "the servers live on without their daemon"
+
+    host.start()
+    again = host.wait_for("kimi", "lifecycle", "starting", since=event["id"])
+    if again["attempt"] != event["attempt"]:  # else the daemon was killed before it had launched anything
+        assert not host.processes("kimi", event["attempt"]), "nothing of the old tree is left when the new one starts"
+    if not scenario or "orphans:count=2" in scenario:
+        host.wait_for("kimi", "lifecycle", "running", since=again["id"])
+    until(lambda: host.starts("kimi") >= 1, 20, "the new tree has started")
+    assert host.collisions("kimi") == ""
+
+
+@both_ways
+def test_a_server_goes_on_serving_while_there_is_no_daemon(host: Host) -> None:
+    import http.client
+
+    port = host.fake("kimi", sole=True)
+    daemon = host.start()
+    running = host.wait_for("kimi", "lifecycle", "running")
+    before = host.processes("kimi", running["attempt"])
+    daemon.kill()
+    for _ in range(20):  # its log goes to a file of its own: no pipe breaks, nobody is blocked
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection.request("GET", "/health")
+        assert connection.getresponse().status == 200
+        connection.close()
+    assert host.processes("kimi", running["attempt"]).keys() == before.keys()
+    host.start("--no-autostart")
+    assert not host.processes("kimi"), "today the next daemon ends what it finds; adopting it comes with a later step"
+
+
+def test_a_server_that_is_not_configured_any_more_is_ended_too(host: Host) -> None:
+    host.fake("gone", sole=True)
+    host.fake("stays", autostart=False)
+    first = host.start()
+    host.wait_for("gone", "lifecycle", "running")
+    first.kill()
+    del host.servers["gone"]
+    host.start()
+    assert not host.processes("gone")
+
+
+def test_many_daemons_killed_in_a_row_never_run_two_copies(host: Host) -> None:
+    """Killed a little later each time, so that the moment wanders through note, spawn and start."""
+    host.fake("kimi", "--tp", "2", sole=True)
+    for step in range(6):
+        daemon = host.start()
+        threading.Event().wait(0.04 * step)  # the moment of the kill itself, not a wait for anything
+        daemon.kill()
+    host.start()
+    host.wait_for("kimi", "lifecycle", "running", since=newest_event(host) - 1)
+    assert host.collisions("kimi") == ""
+    leaders = {tree.split(":")[1] for tree in trees(host)}
+    assert len(leaders) == 1, leaders
+
+
+def newest_event(host: Host) -> int:
+    from tests.e2e import api
+
+    return int(api.get(host.socket, "/v1/events?since=0&limit=1")["events"][0]["id"])
+
+
+def trees(host: Host) -> set[str]:
+    """The attempts whose processes live."""
+    found = set()
+    for pid in host.processes("kimi"):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                words = file.read().split(b"\0")
+        except OSError:
+            continue
+        found |= {word.decode() for word in words if word.startswith(b"SGLSUP_TREE=")}
+    return found
+
+
+def stopped_for(host: Host, seconds: float) -> None:
+    """The daemon does not run for a while, as under SIGSTOP, swap, or in a machine that was suspended."""
+    assert host.daemon is not None
+    host.daemon.process.send_signal(signal.SIGSTOP)
+    threading.Event().wait(seconds)  # the time that passes is what is tested
+    host.daemon.process.send_signal(signal.SIGCONT)
+
+
+def assert_no_false_stall(host: Host, stopped_s: float) -> None:
+    """The start goes on while the daemon is stopped for longer than any stall deadline."""
+    limit = {"stall": "3s", "limit": "1h"}
+    phases = ("launch", "tokenizer", "dist-init", "weights", "memory-pool", "target-graph", "warmup")
+    speed = 240 / (stopped_s * 2)  # the load goes on well beyond the pause
+    host.fake("kimi", "--tp", "2", speed=speed, deadlines=dict.fromkeys(phases, limit))
+    host.start()
+    host.wait_for("kimi", "phase", "weights", limit_s=60)
+    stopped_for(host, stopped_s)
+    host.wait_for("kimi", "lifecycle", "running", limit_s=120)
+    assert host.lifecycle("kimi") == ["reclaiming", "starting", "running"]
+    assert [event["after"] for event in host.events("kimi", "verdict")][-1] == "idle"
+
+
+def test_a_daemon_that_did_not_run_for_a_while_calls_nobody_stalled(host: Host) -> None:
+    assert_no_false_stall(host, stopped_s=7.0)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_daemon_that_did_not_run_for_half_a_minute_calls_nobody_stalled(host: Host) -> None:
+    assert_no_false_stall(host, stopped_s=30.0)
+
+
+def test_a_serving_server_outlasts_a_stopped_daemon(host: Host) -> None:
+    host.fake("kimi", readiness={"interval": "500ms"})
+    host.start()
+    host.wait_for("kimi", "lifecycle", "running")
+    stopped_for(host, 4.0)
+    assert host.ctl("status", "--check").returncode == 0
+    assert host.lifecycle("kimi") == ["reclaiming", "starting", "running"]
+
+
+def test_a_log_that_nobody_reads_any_more_stops_nothing(host: Host) -> None:
+    """`sglsup daemon 2>&1 | head`: the pipe breaks with the first line after head has gone."""
+    host.fake("kimi")
+    daemon = host.launch("--no-autostart")
+    daemon.wait_until_said("ready")
+    daemon.stop_reading()
+    assert host.ctl("start", "kimi", "--wait", "--timeout", "30s").returncode == 0
+    assert host.ctl("status", "--check").returncode == 0
+
+
+def test_a_log_whose_reader_sleeps_stops_nothing(host: Host) -> None:
+    """`sglsup daemon 2>&1 | less`: the pipe is full, and a blocking write would stop every decision."""
+    host.fake("kimi")
+    reading, writing = os.pipe()
+    filler = os.dup(writing)
+    os.set_blocking(filler, False)
+    command = ["sglsup", "daemon", "-c", str(host.write_config())]
+    fill(filler)
+    with subprocess.Popen([f"{host.bin}/{command[0]}", *command[1:]], env=host.environment, stderr=writing) as process:
+        os.close(writing)
+        os.close(filler)
+        try:
+            until(lambda: host.ctl("version").returncode == 0, 20, "the daemon answers")
+            assert host.ctl("wait", "kimi", "--timeout", "30s").returncode == 0
+        finally:
+            process.terminate()
+            assert process.wait(20) == 0
+            os.close(reading)
+
+
+def fill(descriptor: int) -> None:
+    try:
+        while True:
+            os.write(descriptor, b"x" * 4096)
+    except BlockingIOError:
+        return

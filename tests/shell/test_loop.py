@@ -1,0 +1,182 @@
+"""The loop of one server: order, ticks, and what a bug in a decision costs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any, cast
+
+import anyio
+import pytest
+
+from supervisor.actions import Announce, AnyAction, CheckDevices, Probe
+from supervisor.core.server import Server
+from supervisor.events import AnyEvent, LogGrew, StartRequested, StopRequested, Ticked
+from supervisor.shell import clock
+from supervisor.shell.host import Host
+from supervisor.shell.hub import Hub
+from supervisor.shell.loop import ServerLoop
+
+Decide = Callable[[AnyEvent], list[AnyAction]]
+
+
+class FakeServer:
+    """Decides whatever the test says; due when the test says."""
+
+    def __init__(self, decide: Decide) -> None:
+        self.settings = SimpleNamespace(name="a")
+        self.due: float | None = None
+        self.seen: list[AnyEvent] = []
+        self._decide = decide
+        self.handled = anyio.Event()
+
+    def handle(self, event: AnyEvent, now: float) -> list[AnyAction]:
+        self.seen.append(event)
+        self.handled.set()
+        self.handled = anyio.Event()
+        return self._decide(event)
+
+    def deadline(self) -> float | None:
+        return self.due
+
+
+class FakeJournal:
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, bytes]] = []
+
+    def append(self, kind: str, server: str, attempt: int, mono: float, wall: float, payload: bytes) -> bool:
+        self.rows.append((kind, payload))
+        return True
+
+
+class Stage:
+    """A loop with its surroundings."""
+
+    def __init__(self, decide: Decide) -> None:
+        self.server = FakeServer(decide)
+        self.journal = FakeJournal()
+        self.hub = Hub()
+        self.announced: list[Announce] = []
+        self.carried: list[AnyAction] = []
+        host = cast(Host, SimpleNamespace(journal=self.journal, hub=self.hub))
+        self.loop = ServerLoop(cast(Server, self.server), host, lambda _, change: self.announced.append(change))
+        self.carry: Callable[[AnyAction], None] = self.carried.append
+
+
+@asynccontextmanager
+async def turning(stage: Stage) -> AsyncIterator[Stage]:
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stage.loop.run, stage.carry)
+            yield stage
+            tasks.cancel_scope.cancel()
+
+
+def nothing(_: AnyEvent) -> list[AnyAction]:
+    return []
+
+
+async def test_events_are_handled_in_order_and_asked_ones_before_the_answer() -> None:
+    async with turning(Stage(nothing)) as stage:
+        await stage.loop.post(StartRequested("a"))
+        await stage.loop.ask(StopRequested("b"))
+        assert stage.server.seen == [StartRequested("a"), StopRequested("b")]
+
+
+async def test_actions_are_journaled_and_carried_out_and_announcements_told() -> None:
+    change = Announce("goal", "down", "up", "asked")
+    async with turning(Stage(lambda _: [change, CheckDevices(1)])) as stage:
+        await stage.loop.ask(StartRequested("a"))
+        assert stage.carried == [CheckDevices(1)]
+        assert stage.announced == [change]
+        assert [kind for kind, _ in stage.journal.rows] == ["event", "action", "action"]
+        assert stage.hub.count == 1
+
+
+async def test_growth_of_the_log_and_idle_ticks_are_not_journaled() -> None:
+    async with turning(Stage(nothing)) as stage:
+        await stage.loop.ask(LogGrew(1, 10, 1))
+        await stage.loop.ask(Ticked())
+        assert stage.journal.rows == []
+
+
+async def test_a_tick_comes_at_the_deadline() -> None:
+    stage = Stage(nothing)
+    stage.server.due = clock.monotonic() + 0.02
+    async with turning(stage):
+        while not stage.server.seen:
+            await stage.server.handled.wait()
+        assert stage.server.seen[0] == Ticked()
+
+
+async def test_a_bug_in_a_decision_costs_that_event_alone() -> None:
+    def decide(event: AnyEvent) -> list[AnyAction]:
+        if isinstance(event, StartRequested):
+            raise KeyError("x")
+        return [CheckDevices(1)]
+
+    async with turning(Stage(decide)) as stage:
+        await stage.loop.ask(StartRequested("a"))  # answered all the same: nobody may wait for ever
+        (told,) = stage.announced
+        assert (told.facet, told.after) == ("supervisor", "bug")
+        assert told.reason == "error of the supervisor itself, handling StartRequested: KeyError: 'x'"
+        assert stage.hub.count == 1, "followers are woken"
+        await stage.loop.ask(StopRequested("b"))
+        assert stage.carried == [CheckDevices(1)]
+
+
+async def test_a_bug_in_every_tick_neither_spins_nor_starves_the_mailbox() -> None:
+    def decide(event: AnyEvent) -> list[AnyAction]:
+        if isinstance(event, Ticked):
+            raise ZeroDivisionError
+        return []
+
+    stage = Stage(decide)
+    stage.server.due = clock.monotonic() - 60.0  # stays: the decision that would move it raises
+    async with turning(stage):
+        while not stage.server.seen:
+            await stage.server.handled.wait()
+        for _ in range(50):
+            await stage.loop.ask(StopRequested("b"))
+        assert stage.server.seen.count(Ticked()) == 1
+        assert stage.loop.overdue_s() == 0.0, "a loop that turns is not hung: systemd must not restart the daemon"
+
+
+async def test_an_action_that_cannot_be_begun_does_not_cost_the_next_one() -> None:
+    stage = Stage(lambda _: [CheckDevices(1), Probe(1, 28.0)])
+
+    def carry(action: AnyAction) -> None:
+        if isinstance(action, CheckDevices):
+            raise OSError("no")
+        stage.carried.append(action)
+
+    stage.carry = carry
+    async with turning(stage):
+        await stage.loop.ask(StartRequested("a"))
+        assert stage.carried == [Probe(1, 28.0)]
+        assert [told.reason for told in stage.announced] == [
+            "error of the supervisor itself, beginning CheckDevices: OSError: no"
+        ]
+
+
+async def test_an_event_after_the_end_is_dropped() -> None:
+    async with turning(Stage(nothing)) as stage:
+        await stage.loop.ask(StartRequested("a"))
+    await stage.loop.post(StopRequested("late"))
+    await stage.loop.ask(StopRequested("late"))
+    assert stage.server.seen == [StartRequested("a")]
+
+
+async def test_a_bug_is_logged_with_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    from structlog.testing import capture_logs
+
+    def decide(_: AnyEvent) -> list[Any]:
+        raise KeyError("x")
+
+    with capture_logs() as logged:
+        async with turning(Stage(decide)) as stage:
+            await stage.loop.ask(StartRequested("a"))
+    (line,) = logged
+    assert (line["event"], line["server"], line["where"]) == ("bug", "a", "handling StartRequested")
+    assert isinstance(line["exc_info"], KeyError)
