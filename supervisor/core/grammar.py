@@ -98,6 +98,9 @@ class LogReader:
     def _raw(self, segment: Segment, partial: bool) -> Iterator[LineMatched]:
         if "%" in segment.message and (bar := self._rules.bar(segment.message)) is not None:
             yield self._match(segment, bar.name, bar.fields)
+            glued = segment.message[bar.end :].partition("]")[2]
+            if glued.strip() and not partial:
+                yield from self._raw(msgspec.structs.replace(segment, message=glued), partial)
         elif not partial and not self._mistrusted:
             tag, message = self._rules.rank_tag(segment.message)
             segment = msgspec.structs.replace(segment, rank=tag or self.rank, message=message)

@@ -51,6 +51,7 @@ class PhaseTracker:
         self._ranks: dict[str, Rank] = {}
         self._printed: dict[str, set[str]] = {}  # family of rules → ranks that have printed one of it
         self._entries: dict[str, set[str]] = {}  # phase → families by which it was entered
+        self._exits: dict[str, set[str]] = {}  # phase → families by which it was left
         self._begun = 0.0
         self._since = 0.0
         self._last_progress = 0.0
@@ -68,6 +69,7 @@ class PhaseTracker:
         self._ranks = {LAUNCHER: Rank(LAUNCHER, Step(self._order[0], now))}
         self._printed = {}
         self._entries = {}
+        self._exits = {}
         self._begun = now
         self._since = self._last_progress = now
         self._phase = self._order[0]
@@ -147,12 +149,19 @@ class PhaseTracker:
         self._printed.setdefault(_family(rule), set()).add(rank.name)
         rank.hear(match)
         phase = self._meant(rule, match, rank)
-        if rule.leave and rank.leave(self._named(rule.leave), now, match.fields):
+        left = self._leave(rule, match, rank, now)
+        if left:
+            self._exits.setdefault(left, set()).add(_family(rule))
             return True
         if not phase:
             return False
         self._entries.setdefault(phase, set()).add(_family(rule))
         return self._enter(rank, phase, now, weak=rule.weak)
+
+    def _leave(self, rule: LogRule, match: LineMatched, rank: Rank, now: float) -> str:
+        """The phase that the line ends: the target's, or the draft model's, which says the same words."""
+        phases = [self._named(phase) for phase in (rule.leave, rule.again) if rule.leave and phase]
+        return next((left for phase in phases if (left := rank.leave(phase, now, match.fields))), "")
 
     def _everyone(self, rule: LogRule, match: LineMatched, now: float) -> bool:
         moved = [self._enter(rank, self._named(rule.enter), now) for rank in list(self._ranks.values())]
@@ -233,14 +242,15 @@ class PhaseTracker:
         return min(behind, key=lambda rank: (self._position(rank), _by_rank(rank)), default=leader)
 
     def _position(self, rank: Rank) -> int:
+        """Two steps for each phase of this start: inside it, and through with it."""
         step = rank.outer or rank.step
-        return self._order.index(step.phase)
+        return 2 * self._order.index(step.phase) + (step.end is not None)
 
     def _lags(self, rank: Rank, leader: Rank) -> bool:
-        """Whether the leader has entered a phase in a way that this rank would have announced, too."""
-        mine, first = self._position(rank), self._position(leader)
-        ahead = self._order[mine + 1 : first + 1]
-        return any(self._prints(rank, family) for phase in ahead for family in self._entries.get(phase, ()))
+        """Whether the leader has entered or left a phase in a way that this rank would have announced, too."""
+        steps = range(self._position(rank) + 1, self._position(leader) + 1)
+        announced = [(self._exits if step % 2 else self._entries).get(self._order[step // 2], ()) for step in steps]
+        return any(self._prints(rank, family) for families in announced for family in families)
 
     def _prints(self, rank: Rank, family: str) -> bool:
         return family == _EVERY or rank.name in self._printed.get(family, ())
@@ -260,7 +270,8 @@ class PhaseTracker:
         leader = max(ahead, key=self._position)
         names = ", ".join(rank.name for rank in lag[:4]) + (f" and {len(lag) - 4} more" if len(lag) > 4 else "")
         waiting = f"{len(ahead)} rank{'s' if len(ahead) != 1 else ''} wait{'s' if len(ahead) == 1 else ''}"
-        return f"{names} still in {lag[0].step.phase}; {waiting} in {leader.step.phase}"
+        where = "for it" if leader.step.phase == lag[0].step.phase else f"in {leader.step.phase}"
+        return f"{names} still in {lag[0].step.phase}; {waiting} {where}"
 
 
 def _family(rule: LogRule) -> str:

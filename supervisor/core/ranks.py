@@ -63,8 +63,8 @@ class Rank:
         self._last_progress = now
         return True
 
-    def leave(self, phase: str, now: float, fields: dict[str, str]) -> bool:
-        """Ends the phase, if the rank is in it: what follows has not begun yet, so it stays the rank's phase."""
+    def leave(self, phase: str, now: float, fields: dict[str, str]) -> str:
+        """Ends the phase, if the rank is in it, and names it. What follows has not begun: it stays the rank's phase."""
         step, outer = self.step, self.outer
         if step.phase == phase and step.end is None:
             ended, self.step, self.outer = step, outer or step, None
@@ -72,11 +72,11 @@ class Rank:
             self._close(step, now)
             ended, self.step, self.outer = outer, outer, None
         else:
-            return False
+            return ""
         self._close(ended, now)
         ended.memory_gb = _gigabytes(fields.get("used", ""), None)
         self._last_progress = now
-        return True
+        return ended.phase
 
     def count(self, progress: ProgressView, label: str, now: float) -> bool:
         """Takes a bar's numbers; True when they have moved."""

@@ -17,6 +17,7 @@ class RuleMatch(msgspec.Struct, frozen=True):
 
     name: str
     fields: dict[str, str]
+    end: int = 0  # where the pattern ended
 
 
 class _Compiled(msgspec.Struct, frozen=True):
@@ -35,7 +36,8 @@ class _Compiled(msgspec.Struct, frozen=True):
         found = self.pattern.match(text)
         if found is None:
             return None
-        return RuleMatch(rule.name, {name: value for name, value in found.groupdict().items() if value is not None})
+        fields = {name: value for name, value in found.groupdict().items() if value is not None}
+        return RuleMatch(rule.name, fields, found.end())
 
 
 class RuleIndex:

@@ -171,8 +171,6 @@ class LogStory:
             return Verdict.DEGRADED
         if self._tracker.ready_seen or clues.served:
             return Verdict.READY if self._tracker.ready_seen or not self._in_warmup() else Verdict.WARMING
-        if not self._moved and not clues.all() and self._last_number == 0:
-            return Verdict.UNKNOWN
         return Verdict.WARMING
 
     def _in_warmup(self) -> bool:
