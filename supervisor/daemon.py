@@ -41,6 +41,7 @@ from supervisor.shell.devices import Devices
 from supervisor.shell.effects import Effects
 from supervisor.shell.eventlog import EventLog
 from supervisor.shell.guard import guarded, log_bug
+from supervisor.shell.history import HistoryStore
 from supervisor.shell.host import Host
 from supervisor.shell.hub import Hub
 from supervisor.shell.leftovers import LeftoverProblem, end_leftovers
@@ -127,6 +128,7 @@ class Daemon:
             state_dir=state,
             environment=dict(os.environ),
             devices=self._devices,
+            history=HistoryStore(state / "history"),
             evidence_dir=state / "evidence",
         )
 
@@ -140,7 +142,8 @@ class Daemon:
         profile = load_profile(config.engine)
         known = facts(profile, config.command)
         settings = resolve(config, profile, known)
-        server = Server(settings, profile, known, clock.monotonic(), host.last_attempt(config.name))
+        learnt, last = host.history.read(config.name), host.last_attempt(config.name)
+        server = Server(settings, profile, known, clock.monotonic(), last, learnt)
         loop = ServerLoop(server, host, self._announce)
         effects = Effects(config, settings, profile, known, host, tasks, loop.post, loop.snapshot, loop.report_bug)
         self._loops[config.name] = loop

@@ -99,6 +99,34 @@ class ReadinessConfig(msgspec.Struct, frozen=True):
     interval_s: Duration | None = msgspec.field(default=None, name="interval")
 
 
+class DetectorMode(enum.StrEnum):
+    """Whether a detector acts, or only counts what it would have killed."""
+
+    ENFORCE = "enforce"
+    OBSERVE = "observe"
+    AUTO = "auto"  # observe until there are enough samples
+
+
+class DetectorsConfig(msgspec.Struct, frozen=True):
+    """The mode of each detector; the phases' configured limits always act."""
+
+    learned: DetectorMode = DetectorMode.AUTO
+    standstill: DetectorMode = DetectorMode.ENFORCE
+    serving: DetectorMode = DetectorMode.ENFORCE
+    canary: DetectorMode = DetectorMode.OBSERVE
+    capacity: DetectorMode = DetectorMode.OBSERVE
+
+
+class ServingConfig(msgspec.Struct, frozen=True):
+    """How a serving server is judged besides its probes. A canary every 0 s is none."""
+
+    stall_s: Duration = msgspec.field(default=300.0, name="stall")
+    stopped_s: Duration = msgspec.field(default=60.0, name="stopped")
+    stuck_s: Duration = msgspec.field(default=180.0, name="stuck")
+    canary_s: Duration = msgspec.field(default=300.0, name="canary")
+    capacity_drop: Ratio = 0.2
+
+
 class LimitsConfig(msgspec.Struct, frozen=True):
     """Resource limits of the server's processes; None = inherited from the daemon."""
 
@@ -136,6 +164,8 @@ class ServerConfig(msgspec.Struct, frozen=True):
     deadlines: dict[str, PhaseDeadline] = msgspec.field(default_factory=dict)
     restart: RestartConfig = RestartConfig()
     readiness: ReadinessConfig = ReadinessConfig()
+    serving: ServingConfig = ServingConfig()
+    detectors: DetectorsConfig = DetectorsConfig()
     on_foreign: OnForeign = OnForeign.WAIT
     # An idle device holds 0 bytes beyond the driver's own; what cannot be demanded back of one that is free are some
     # megabytes: 3 for each process that only enumerates devices, 8 to 10 for each one's context (measured on H200s).

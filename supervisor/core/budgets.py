@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
+from supervisor.config import DetectorMode
 from supervisor.core.history import History, Lesson
-from supervisor.core.settings import Mode, PhaseLimit, Settings
+from supervisor.core.settings import PhaseLimit, Settings
 from supervisor.snapshot import DeadlineView
 
 
@@ -72,7 +73,7 @@ class Budgets:
 
     def _acts(self, lesson: Lesson) -> bool:
         mode = self._settings.detectors.learned
-        return mode is Mode.ENFORCE or (mode is Mode.AUTO and lesson.enough)
+        return mode is DetectorMode.ENFORCE or (mode is DetectorMode.AUTO and lesson.enough)
 
 
 def _explain(phase: str, limit: PhaseLimit, lesson: Lesson | None) -> str:

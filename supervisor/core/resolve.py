@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from hashlib import sha256
 
+import msgspec
+
 from supervisor.config import PhaseDeadline, ServerConfig
 from supervisor.core.settings import (
+    DetectorSettings,
     PhaseLimit,
     ReadinessSettings,
     ReclaimSettings,
     RestartSettings,
+    ServingSettings,
     Settings,
     StopSettings,
 )
@@ -38,6 +42,8 @@ def resolve(config: ServerConfig, profile: Profile, facts: CommandFacts, gpus: t
         readiness=_readiness(config, profile),
         stop=_stop(config),
         restart=_restart(config),
+        serving=_serving(config),
+        detectors=DetectorSettings(**msgspec.structs.asdict(config.detectors)),
         history_key=_history_key(config, profile),
         reclaim=ReclaimSettings(own_limit_s=config.reclaim_limit_s + _DEVICE_FIRST_S),
     )
@@ -76,6 +82,17 @@ def _stop(config: ServerConfig) -> StopSettings:
         grace_s=own.grace_s,
         startup_grace_s=own.startup_grace_s,
         signal=own.signal_number,
+    )
+
+
+def _serving(config: ServerConfig) -> ServingSettings:
+    own = config.serving
+    return ServingSettings(
+        stall_s=own.stall_s or math.inf,
+        stopped_s=own.stopped_s or math.inf,
+        stuck_s=own.stuck_s or math.inf,
+        canary_interval_s=own.canary_s or math.inf,
+        capacity_drop=own.capacity_drop,
     )
 
 

@@ -84,7 +84,9 @@ class RestartBook:
             return Disposition(Next.FATAL, f"{end.summary}; restarts are switched off")
         if len(self._failures) > self._settings.budget:
             window = f"{self._settings.window_s:.0f} s"
-            return Disposition(Next.FATAL, f"{self._settings.budget} restarts within {window} spent; last: {end.summary}")
+            return Disposition(
+                Next.FATAL, f"{self._settings.budget} restarts within {window} spent; last: {end.summary}"
+            )
         delay = self.delay_s(end.attempt)
         self.total += 1
         return Disposition(Next.BACKOFF, f"{end.summary}; restart {len(self._failures)}", end.at + delay)

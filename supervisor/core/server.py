@@ -25,6 +25,7 @@ from supervisor.actions import (
     Spawn,
     StartRecord,
 )
+from supervisor.config import DetectorMode
 from supervisor.core import verdict
 from supervisor.core.attempt import Attempt, EndKind
 from supervisor.core.budgets import Budgets
@@ -35,7 +36,7 @@ from supervisor.core.history import History
 from supervisor.core.lifecycle import ALIVE, Standing, State, Trigger
 from supervisor.core.restart import Disposition, Ending, Next, RestartBook
 from supervisor.core.serving import Charge, standstill_charge
-from supervisor.core.settings import Mode, Settings
+from supervisor.core.settings import Settings
 from supervisor.core.timers import Timer, Timers
 from supervisor.events import (
     AnyEvent,
@@ -303,7 +304,7 @@ class Server:
         return self._now - self._claim_since >= self.settings.reclaim.own_limit_s
 
     def _check_lost(self) -> None:
-        """No answer at all. What was dirty a moment ago is not taken for clean; else not knowing is no reason to wait."""
+        """No answer at all. What was dirty is not taken for clean; else not knowing is no reason to wait."""
         self._checking = False
         unanswered = f"{self._dirty}; the last look was not answered"
         if self._dirty and self._next.next is not Next.RELAUNCH and self._waited_long():
@@ -413,7 +414,7 @@ class Server:
         self._history.add(record)
         self._budgets.learn_anew()
         self._do(Remember(self._number, record))
-        self._timers.set(Timer.CANARY, self._now + self.settings.serving.canary_interval_s)
+        self._plan_canary()
 
     # --- the processes, the engine's counters, the devices -------------------------------------------------------
 
@@ -427,20 +428,24 @@ class Server:
 
     def _canary(self, event: CanaryAnswered) -> None:
         self._current().canary(event)
-        self._timers.set(Timer.CANARY, self._now + self.settings.serving.canary_interval_s)
+        self._plan_canary()
 
     def _ask_canary(self) -> None:
         """Only an idle server is asked: a busy one proves itself, and a full one must not get more."""
         attempt = self._current()
         if self.state is not State.RUNNING:
             return
-        self._timers.set(Timer.CANARY, self._now + self.settings.serving.canary_interval_s)
+        self._plan_canary()
         if self._facets.view("verdict").value == "idle" or attempt.canary_failures:
             self._do(AskCanary(self._number, self.settings.serving.canary_timeout_s))
 
+    def _plan_canary(self) -> None:
+        if math.isfinite(interval_s := self.settings.serving.canary_interval_s):
+            self._timers.set(Timer.CANARY, self._now + interval_s)
+
     def _charge(self, charge: Charge) -> None:
         """A detector wants the attempt ended: act, or count what would have been done."""
-        if self.settings.detectors.of(charge.detector) is Mode.ENFORCE:
+        if self.settings.detectors.of(charge.detector) is DetectorMode.ENFORCE:
             self._condemn(EndKind.STALL, charge.reason)
         elif charge.detector not in self._observed:
             self._would_have(charge.detector, charge.reason)
@@ -593,7 +598,7 @@ class Server:
             return
         attempt = self._current()
         if attempt.progressing(self._now, self.settings.readiness.interval_s) and attempt.health.failing_since is None:
-            # A saturated engine proves its life by tokens; a probe would only join its queue (sglang issues 35884, 22511).
+            # A saturated engine proves its life by tokens; a probe would only join its queue (upstream issue 35884).
             self._timers.set(Timer.PROBE, self._now + attempt.probe_delay_s())
             return
         probe = attempt.next_probe()
@@ -623,10 +628,13 @@ class Server:
         if attempt and attempt.pid and self.state is State.STARTING and attempt.ending is None:
             self._set_deadlines(attempt)
         if attempt and self.state is State.RUNNING and not attempt.fatal_text and self._now >= self._late_until:
-            if charge := attempt.serving(self._now).charge:
-                self._charge(charge)
+            self._judge_serving(attempt)
         for facet, value, reason in verdict.judge(self.state, attempt, self.settings, self._now):
             self._set(facet, value, reason)
+
+    def _judge_serving(self, attempt: Attempt) -> None:
+        if charge := attempt.serving(self._now).charge:
+            self._charge(charge)
 
     def _set_deadlines(self, attempt: Attempt) -> None:
         if math.isfinite(at := attempt.stall_at(self._now).at):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import enum
 import math
 
 import msgspec
+
+from supervisor.config import DetectorMode
 
 
 class PhaseLimit(msgspec.Struct, frozen=True):
@@ -77,25 +78,16 @@ class ServingSettings(msgspec.Struct, frozen=True):
     capacity_drop: float = 0.2
 
 
-class Mode(enum.StrEnum):
-    """Whether a detector acts, or only counts what it would have killed."""
-
-    ENFORCE = "enforce"
-    OBSERVE = "observe"
-    AUTO = "auto"  # observe until there are enough samples
-
-
 class DetectorSettings(msgspec.Struct, frozen=True):
     """The mode of each detector. The profile's hard limits always act."""
 
-    learned: Mode = Mode.AUTO
-    idle: Mode = Mode.ENFORCE
-    standstill: Mode = Mode.ENFORCE
-    serving: Mode = Mode.ENFORCE
-    canary: Mode = Mode.OBSERVE
-    capacity: Mode = Mode.OBSERVE
+    learned: DetectorMode = DetectorMode.AUTO
+    standstill: DetectorMode = DetectorMode.ENFORCE
+    serving: DetectorMode = DetectorMode.ENFORCE
+    canary: DetectorMode = DetectorMode.OBSERVE
+    capacity: DetectorMode = DetectorMode.OBSERVE
 
-    def of(self, detector: str) -> Mode:
+    def of(self, detector: str) -> DetectorMode:
         """The mode of a detector by the name that its charges carry."""
         modes = {
             "standstill": self.standstill,

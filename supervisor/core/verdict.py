@@ -10,8 +10,8 @@ from supervisor.core.health import Health
 from supervisor.core.lifecycle import State
 from supervisor.core.restart import RestartBook
 from supervisor.core.settings import Settings
-from supervisor.core.vitals import RECENT_S
 from supervisor.core.timers import Timer, Timers
+from supervisor.core.vitals import RECENT_S
 from supervisor.snapshot import ServerSnapshot, VoteView
 
 

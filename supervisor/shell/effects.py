@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
-from supervisor.actions import AnyAction, CheckDevices, KeepEvidence, KillTree, Probe, SignalTree, Spawn
+from supervisor.actions import AnyAction, CheckDevices, KeepEvidence, KillTree, Probe, Remember, SignalTree, Spawn
 from supervisor.config import ServerConfig
 from supervisor.core.settings import Settings
 from supervisor.edge import evidence, listener
@@ -29,7 +29,7 @@ from supervisor.events import (
 )
 from supervisor.profile import CommandFacts, Profile
 from supervisor.shell import clock
-from supervisor.shell.environment import EnvironmentProblem, build
+from supervisor.shell.environment import EnvironmentRefusedError, build
 from supervisor.shell.guard import Report, guarded
 from supervisor.shell.host import Host
 from supervisor.shell.logfeed import LogFeed
@@ -93,6 +93,8 @@ class Effects:
                 self._begin(self._check, action)
             case KeepEvidence():
                 self._begin(self._keep_evidence, action)
+            case Remember():
+                self._begin(self._remember, action)
             case _:
                 pass  # announcements are the loop's affair
 
@@ -113,7 +115,7 @@ class Effects:
             # Noted before it exists: a daemon that dies in between must not leave what the next one cannot find.
             note = Spawned(action.attempt, 0, cgroup=cgroup.path if cgroup else "", log_path=plan.log_path)
             await anyio.to_thread.run_sync(self._host.trees.put, plan.server, plan.marker, note)
-        except (EnvironmentProblem, OSError) as problem:
+        except (EnvironmentRefusedError, OSError) as problem:
             await self._post(SpawnFailed(action.attempt, str(problem), permanent=isinstance(problem, ValueError)))
             return
         made = await spawn(plan, cgroup)
@@ -226,6 +228,9 @@ class Effects:
                 checked = DevicesChecked(action.attempt, False, str(holder), ports=(str(holder),))
         self._waiting = checked.clean is False
         await self._post(checked)
+
+    async def _remember(self, action: Remember) -> None:
+        await anyio.to_thread.run_sync(self._host.history.add, self._settings.name, action.record)
 
     async def _keep_evidence(self, action: KeepEvidence) -> None:
         tree = self._tree

@@ -18,7 +18,7 @@ _KEPT_FOR_OTHERS = ("PATH", "LANG", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-class EnvironmentProblem(ValueError):
+class EnvironmentRefusedError(ValueError):
     """The environment cannot be made; the text says why."""
 
 
@@ -45,7 +45,7 @@ def _base(config: ServerConfig, own: Mapping[str, str]) -> dict[str, str]:
     try:
         account = pwd.getpwnam(config.user)
     except KeyError:
-        raise EnvironmentProblem(f"cannot become user {config.user}: there is no such user") from None
+        raise EnvironmentRefusedError(f"cannot become user {config.user}: there is no such user") from None
     kept = {name: own[name] for name in _KEPT_FOR_OTHERS if name in own}
     return kept | {
         "HOME": account.pw_dir,
@@ -60,7 +60,7 @@ def read_env_file(path: str) -> dict[str, str]:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
-        raise EnvironmentProblem(f"cannot read the env_file {path}: {problem}") from None
+        raise EnvironmentRefusedError(f"cannot read the env_file {path}: {problem}") from None
     result: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip().removeprefix("export ")
@@ -68,7 +68,7 @@ def read_env_file(path: str) -> dict[str, str]:
             continue
         name, equals, value = stripped.partition("=")
         if not equals or not name.strip().replace("_", "a").isalnum():
-            raise EnvironmentProblem(f"cannot use the env_file {path}: line {number} is not NAME=VALUE")
+            raise EnvironmentRefusedError(f"cannot use the env_file {path}: line {number} is not NAME=VALUE")
         result[name.strip()] = _unquoted(value.strip())
     return result
 

@@ -11,13 +11,15 @@ KEPT = 5000
 
 
 class EventLog:
-    """Ids grow across restarts of the daemon, so that a follower can resume: they begin at the wall clock's milliseconds."""
+    """Ids begin at the wall clock's milliseconds: they grow across restarts of the daemon, so a follower can resume."""
 
     def __init__(self, started: Clock) -> None:
         self._last_id = int(started.wall * 1000)
         self._records: deque[EventRecord] = deque(maxlen=KEPT)
 
-    def add(self, moment: Clock, server: str, facet: str, before: str, after: str, reason: str, attempt: int) -> EventRecord:
+    def add(
+        self, moment: Clock, server: str, facet: str, before: str, after: str, reason: str, attempt: int
+    ) -> EventRecord:
         """Note one change."""
         self._last_id += 1
         record = EventRecord(self._last_id, moment.wall, server, facet, before, after, reason, attempt)

@@ -11,6 +11,7 @@ from supervisor.edge.journal import Journal
 from supervisor.edge.probe import Prober
 from supervisor.edge.tail import Watcher
 from supervisor.shell.devices import Devices
+from supervisor.shell.history import HistoryStore
 from supervisor.shell.hub import Hub
 from supervisor.shell.trees import TreeStore
 
@@ -29,6 +30,7 @@ class Host:
     state_dir: Path
     environment: Mapping[str, str]
     devices: Devices
+    history: HistoryStore
     evidence_dir: Path = field(default=Path())
 
     def log_path(self, server: str, attempt: int) -> Path:

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 
 from supervisor.actions import PhaseRecord, StartRecord
+from supervisor.config import DetectorMode
 from supervisor.core.budgets import Budgets
 from supervisor.core.history import FEW, KEPT, History, PhaseClock
-from supervisor.core.settings import DetectorSettings, Mode, PhaseLimit, Settings
+from supervisor.core.settings import DetectorSettings, PhaseLimit, Settings
 
 LIMITS = {"weights": PhaseLimit(600, 3600, 300, 30), "target-graph": PhaseLimit(300, 1800, 150, 20)}
 
@@ -20,7 +21,7 @@ def start(silence_s: float, seconds: float = 60.0, *, key: str = "k", capacity: 
     return StartRecord(key, seconds * 2, (PhaseRecord("weights", seconds, silence_s),), capacity)
 
 
-def budgets(*records: StartRecord, learned: Mode = Mode.AUTO) -> Budgets:
+def budgets(*records: StartRecord, learned: DetectorMode = DetectorMode.AUTO) -> Budgets:
     settings = Settings(
         name="x", deadlines=LIMITS, history_key="k", detectors=DetectorSettings(learned=learned)
     )
@@ -67,8 +68,8 @@ def test_old_starts_are_forgotten() -> None:
 
 
 def test_observe_mode_never_acts_and_enforce_acts_at_once() -> None:
-    assert budgets(*[start(10)] * 9, learned=Mode.OBSERVE).limit("weights").source == "profile"
-    assert budgets(start(10), learned=Mode.ENFORCE).limit("weights").source == "learned"
+    assert budgets(*[start(10)] * 9, learned=DetectorMode.OBSERVE).limit("weights").source == "profile"
+    assert budgets(start(10), learned=DetectorMode.ENFORCE).limit("weights").source == "learned"
 
 
 def test_it_explains_itself() -> None:
@@ -103,13 +104,13 @@ def test_a_phase_that_comes_twice_counts_both_times() -> None:
     assert records == {"weights": 13.0, "memory-pool": 3.0}
 
 
-@given(st.lists(st.floats(0, 1e5), min_size=1, max_size=40), st.sampled_from(list(Mode)))
+@given(st.lists(st.floats(0, 1e5), min_size=1, max_size=40), st.sampled_from(list(DetectorMode)))
 def test_whatever_was_seen_the_deadline_lies_between_floor_and_configuration(silences, mode) -> None:
     it = budgets(*[start(silence) for silence in silences], learned=mode)
     limit = it.limit("weights")
     assert 30 <= limit.stall_s <= 600
     assert limit.idle_s <= limit.stall_s or math.isinf(limit.idle_s) or limit.idle_s <= 300
-    if len(silences) < FEW and mode is not Mode.ENFORCE:
+    if len(silences) < FEW and mode is not DetectorMode.ENFORCE:
         assert limit.source == "profile"
 
 

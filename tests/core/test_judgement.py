@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from supervisor import actions as a
 from supervisor import events as e
+from supervisor.config import DetectorMode
 from supervisor.core.lifecycle import State
-from supervisor.core.settings import DetectorSettings, Mode, PhaseLimit, RestartSettings, ServingSettings
+from supervisor.core.settings import DetectorSettings, PhaseLimit, RestartSettings, ServingSettings
 from tests.core.test_server import CAPTURING, LOADED, LOADING, READY, healthy
 from tests.core.world import SETTINGS, World
 
@@ -258,7 +259,7 @@ def test_a_moment_in_the_kernel_is_nothing() -> None:
 
 
 def test_observe_mode_counts_and_leaves_alone() -> None:
-    settings = replace(PATIENT, detectors=DetectorSettings(standstill=Mode.OBSERVE))
+    settings = replace(PATIENT, detectors=DetectorSettings(standstill=DetectorMode.OBSERVE))
     world = healthy(World(settings))
     tree = Tree(world)
     tree.processes = (e.ProcessSample(55, "T", "detokenizer"),)
