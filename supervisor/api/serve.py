@@ -11,7 +11,7 @@ import errno
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from supervisor.api.limits import DEFAULTS, Limits
 
 BACKLOG = 256
 CONNECT_TIMEOUT_S = 1.0
+_FIRST_PASSED = 3  # SD_LISTEN_FDS_START
 
 
 class SocketInUseError(Exception):
@@ -35,12 +36,15 @@ class SocketInUseError(Exception):
 
 
 class Binding:
-    """A listening socket with the application it serves. `path` is the file to remove at the end, "" for none."""
+    """A listening socket with the application it serves. `path` is the file to remove at the end, "" for none.
 
-    def __init__(self, listener: socket.socket, app: ASGIApp) -> None:
+    The file of a socket that systemd passed (`owned` False) is systemd's: it stays and queues what comes meanwhile.
+    """
+
+    def __init__(self, listener: socket.socket, app: ASGIApp, *, owned: bool = True) -> None:
         self.listener = listener
         self.app = app
-        self.path = str(listener.getsockname()) if listener.family == socket.AF_UNIX else ""
+        self.path = str(listener.getsockname()) if owned and listener.family == socket.AF_UNIX else ""
         self.inode = Path(self.path).stat().st_ino if self.path else 0
 
 
@@ -200,6 +204,22 @@ def _remove_file(binding: Binding) -> None:
             place.unlink()
     except FileNotFoundError:
         return
+
+
+def activated(environment: Mapping[str, str], pid: int) -> list[socket.socket]:
+    """The listening sockets that systemd passed to this process (sd_listen_fds(3)), from descriptor 3 on."""
+    if environment.get("LISTEN_PID") != str(pid):
+        return []
+    count = environment.get("LISTEN_FDS", "")
+    descriptors = range(_FIRST_PASSED, _FIRST_PASSED + (int(count) if count.isascii() and count.isdigit() else 0))
+    return [_taken_over(descriptor) for descriptor in descriptors]
+
+
+def _taken_over(descriptor: int) -> socket.socket:
+    os.set_inheritable(descriptor, False)
+    listener = socket.socket(fileno=descriptor)
+    listener.setblocking(False)
+    return listener
 
 
 def bind_tcp(host: str, port: int) -> socket.socket:

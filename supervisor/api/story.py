@@ -27,6 +27,7 @@ def _tell(snapshot: ServerSnapshot, clock: Clock) -> Iterator[str]:
     if snapshot.lifecycle.value in ("starting", "running"):
         yield _facet("verdict", snapshot.verdict, clock)
         yield _facet("readiness", snapshot.readiness, clock)
+        yield from (f"{vote.source} says {vote.says}: {vote.text}." for vote in snapshot.votes)
     if snapshot.lifecycle.value == "starting" and snapshot.start is not None:
         yield from _start(snapshot, snapshot.start, clock)
     if snapshot.exit is not None:

@@ -10,6 +10,7 @@ import msgspec
 from supervisor.api.control import Clock, DaemonInfo, EventRecord
 from supervisor.api.words import describe, is_healthy, state_of
 from supervisor.snapshot import (
+    DeadlineView,
     DiagnosisView,
     ExitView,
     FacetView,
@@ -18,6 +19,8 @@ from supervisor.snapshot import (
     ServerSnapshot,
     SpanView,
     StartupView,
+    StopView,
+    VoteView,
 )
 
 API_VERSION = "1.0"
@@ -120,6 +123,16 @@ class Health(msgspec.Struct, frozen=True):
     liveness: Facet
 
 
+class Vote(msgspec.Struct, frozen=True):
+    """What one signal (log, probe, CPU, ...) says about the server: moving, still or unknown."""
+
+    source: str
+    says: str
+    since: str | None
+    seconds: float | None
+    text: str
+
+
 class Server(msgspec.Struct, frozen=True):
     """All facets of one server. `state` and `description` are what supervisorctl shows."""
 
@@ -148,11 +161,17 @@ class Server(msgspec.Struct, frozen=True):
     diagnosis: Diagnosis | None
     evidence_path: str
     stop_stage: str
+    stop: StopView | None
     log_path: str
     port: int
     gpus: tuple[int, ...]
     engine: str
     last_progress_ago_s: float | None
+    votes: tuple[Vote, ...]
+    deadlines: tuple[DeadlineView, ...]
+    would_have_killed: dict[str, int]
+    capacity_tokens: int | None
+    capacity_expected: int | None
 
 
 class Servers(msgspec.Struct, frozen=True):
@@ -269,12 +288,22 @@ def server(snapshot: ServerSnapshot, clock: Clock) -> Server:
         diagnosis=None if snapshot.diagnosis is None else diagnosis(snapshot.diagnosis),
         evidence_path=snapshot.evidence_path,
         stop_stage=snapshot.stop_stage,
+        stop=snapshot.stop,
         log_path=snapshot.log_path,
         port=snapshot.port,
         gpus=snapshot.gpus,
         engine=snapshot.engine,
         last_progress_ago_s=_ago(snapshot.last_progress, clock),
+        votes=tuple(_vote(view, clock) for view in snapshot.votes),
+        deadlines=snapshot.deadlines,
+        would_have_killed=snapshot.would_have_killed,
+        capacity_tokens=snapshot.capacity_tokens,
+        capacity_expected=snapshot.capacity_expected,
     )
+
+
+def _vote(view: VoteView, clock: Clock) -> Vote:
+    return Vote(view.source, view.says, _iso_or_none(view.since, clock), _ago(view.since, clock), view.text)
 
 
 def facet(view: FacetView, clock: Clock) -> Facet:

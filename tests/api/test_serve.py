@@ -7,6 +7,8 @@ import os
 import select
 import socket
 import stat
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -121,6 +123,39 @@ async def test_the_end_lets_a_short_answer_finish(tmp_path: Path) -> None:
             await control.waiters(1)
             await control.put(snapshot("draft", "running"))
         assert (await waiting).json()["outcome"] == "reached"
+
+
+def test_a_socket_that_systemd_passed_is_taken_over_and_its_file_stays(tmp_path: Path) -> None:
+    script = """
+import asyncio, os, sys
+from pathlib import Path
+from supervisor.api.app import build_app
+from supervisor.api.serve import Binding, activated, serving
+from tests.api.fake import OWNER, FakeControl, snapshot
+
+async def main():
+    assert activated(os.environ, os.getpid() + 1) == []
+    (listener,) = activated(os.environ | {"LISTEN_PID": str(os.getpid())}, os.getpid())
+    async with serving([Binding(listener, build_app(FakeControl(snapshot()), OWNER), owned=False)]):
+        reader, writer = await asyncio.open_unix_connection(sys.argv[1])
+        writer.write(b"GET /livez HTTP/1.1\\r\\nHost: d\\r\\nConnection: close\\r\\n\\r\\n")
+        print((await reader.read()).splitlines()[-1].decode())
+        writer.close()
+    assert Path(sys.argv[1]).exists()
+
+os.dup2(int(sys.argv[2]), 3)  # where systemd puts it, before anything else is open
+asyncio.run(main())
+"""
+    path = str(tmp_path / "s")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        command = [sys.executable, "-c", script, path, str(listener.fileno())]
+        environment = {**os.environ, "LISTEN_FDS": "1", "LISTEN_PID": "1"}
+        ran = subprocess.run(
+            command, pass_fds=[listener.fileno()], env=environment, capture_output=True, text=True, timeout=30
+        )
+    assert (ran.stdout, ran.returncode) == ("ok\n", 0), ran.stderr
 
 
 async def test_an_idle_server_does_not_wake_up(tmp_path: Path) -> None:

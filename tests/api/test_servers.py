@@ -9,7 +9,16 @@ import httpx
 import pytest
 
 from supervisor.events import RestartRequested, SignalRequested, StartRequested, StopRequested
-from supervisor.snapshot import FacetView, ProgressView, RankView, SpanView, StartupView
+from supervisor.snapshot import (
+    DeadlineView,
+    FacetView,
+    ProgressView,
+    RankView,
+    SpanView,
+    StartupView,
+    StopView,
+    VoteView,
+)
 from tests.api.fake import FakeControl, snapshot
 
 
@@ -49,6 +58,35 @@ async def test_a_start_tells_ranks_progress_and_timeline(client: httpx.AsyncClie
         ("launch", 30.0, False),
         ("weights", 30.0, True),
     ]
+
+
+async def test_votes_deadlines_and_the_last_stop_are_told(client: httpx.AsyncClient, control: FakeControl) -> None:
+    await control.put(
+        snapshot(
+            "kimi",
+            "running",
+            votes=(VoteView("log", "moving", 155.0, "decode batch"), VoteView("cpu", "unknown", None, "not measured")),
+            deadlines=(DeadlineView("weights", 300, 60, 2400, "profile"),),
+            stop=StopView("term", exit_s=0.5),
+            would_have_killed={"stall": 1},
+        )
+    )
+    server = (await client.get("/v1/servers/kimi")).json()
+    assert server["votes"] == [
+        {
+            "source": "log",
+            "says": "moving",
+            "since": "2025-11-29T12:39:55.000Z",
+            "seconds": 5.0,
+            "text": "decode batch",
+        },
+        {"source": "cpu", "says": "unknown", "since": None, "seconds": None, "text": "not measured"},
+    ]
+    assert server["deadlines"][0]["limit_s"] == 2400
+    assert server["stop"]["exit_s"] == 0.5
+    assert server["would_have_killed"] == {"stall": 1}
+    story = (await client.get("/v1/servers/kimi/story")).json()
+    assert "log says moving: decode batch." in story["sentences"]
 
 
 @pytest.mark.parametrize(
