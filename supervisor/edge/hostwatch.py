@@ -16,6 +16,7 @@ import msgspec
 KERNEL_LOG = "/dev/kmsg"
 _RECORD_BYTES = 8192  # the kernel's own limit; a shorter buffer makes read fail with EINVAL
 SPACE_LIMIT_S = 3.0
+_looks = anyio.CapacityLimiter(2)  # those that hang must not use up the threads that others wait for
 
 # mm/oom_kill.c: dump_oom_summary (Linux 5.0 and later) and __oom_kill_process.
 _OOM_SUMMARY = re.compile(
@@ -116,7 +117,7 @@ class Space(msgspec.Struct, frozen=True):
 async def space(path: str) -> Space | None:
     """What is free there; None when it does not exist or does not answer (a dead network file system)."""
     with anyio.move_on_after(SPACE_LIMIT_S):
-        return await anyio.to_thread.run_sync(_space, path, abandon_on_cancel=True)
+        return await anyio.to_thread.run_sync(_space, path, abandon_on_cancel=True, limiter=_looks)
     return None
 
 

@@ -23,6 +23,7 @@ import msgspec
 from supervisor.profile import LeftoverRule
 
 LOOK_LIMIT_S = 10.0
+_looks = anyio.CapacityLimiter(2)  # those that hang must not use up the threads that others wait for
 _NAMED_AT_MOST = 20
 
 
@@ -41,7 +42,7 @@ async def remove(rules: tuple[LeftoverRule, ...], owner: int, pids: frozenset[in
     Call it when the server's tree is proven empty. Bounded: a directory that does not answer in time is given up.
     """
     with anyio.move_on_after(LOOK_LIMIT_S):
-        return await anyio.to_thread.run_sync(_remove, rules, owner, pids, abandon_on_cancel=True)
+        return await anyio.to_thread.run_sync(_remove, rules, owner, pids, abandon_on_cancel=True, limiter=_looks)
     return Removed(refused=("the directories did not answer in time",))
 
 

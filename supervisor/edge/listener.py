@@ -22,6 +22,7 @@ import msgspec
 from supervisor.events import Listener
 
 LOOK_LIMIT_S = 5.0
+_looks = anyio.CapacityLimiter(16)  # those that hang must not use up the threads that others wait for
 _LISTEN = 10  # TCP_LISTEN of include/net/tcp_states.h
 _COMMAND_CHARACTERS = 200
 
@@ -43,7 +44,7 @@ class PortHolder(msgspec.Struct, frozen=True):
 async def whose(port: int, tree: Iterable[int]) -> Listener:
     """Whether the port's listening socket is held by one of the tree's processes. Bounded; UNKNOWN when over."""
     with anyio.move_on_after(LOOK_LIMIT_S):
-        return await anyio.to_thread.run_sync(_whose, port, tuple(tree), abandon_on_cancel=True)
+        return await anyio.to_thread.run_sync(_whose, port, tuple(tree), abandon_on_cancel=True, limiter=_looks)
     return Listener.UNKNOWN
 
 
@@ -61,7 +62,7 @@ def _whose(port: int, tree: tuple[int, ...]) -> Listener:
 async def holder(port: int) -> PortHolder | None:
     """Who listens on the port, found among all processes of the machine; None when nobody does."""
     with anyio.move_on_after(LOOK_LIMIT_S):
-        return await anyio.to_thread.run_sync(_holder, port, abandon_on_cancel=True)
+        return await anyio.to_thread.run_sync(_holder, port, abandon_on_cancel=True, limiter=_looks)
     return PortHolder(port)
 
 

@@ -172,7 +172,9 @@ class _Reader:
         """
         if self._threaded:
             # Abandoned, it may read what has this descriptor by then; nobody looks at the result.
-            return await anyio.to_thread.run_sync(os.pread, file, SLICE_BYTES, self.offset, abandon_on_cancel=True)
+            return await anyio.to_thread.run_sync(
+                os.pread, file, SLICE_BYTES, self.offset, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1)
+            )
         began = time.perf_counter()
         data = os.pread(file, SLICE_BYTES, self.offset)
         self._threaded = time.perf_counter() - began > SLOW_READ_S

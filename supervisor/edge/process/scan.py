@@ -69,7 +69,8 @@ def members(traces: Traces, *, read_environment: bool = True) -> list[Process]:
     found = {process.pid: process for process in young if traces.match(process)}
     if read_environment:
         for process in young:
-            if process.pid not in found and process.alive and carries_marker(process.pid, traces.marker):
+            # One that sleeps in the kernel (D) may hold its memory lock: it is asked when it wakes.
+            if process.pid not in found and process.state not in "ZXD" and carries_marker(process.pid, traces.marker):
                 found[process.pid] = process
     _add_children(found, young)
     return list(found.values())

@@ -29,6 +29,7 @@ from supervisor.events import Spawned, SpawnFailed
 LAUNCHER = str(Path(__file__).with_name("launch.py"))
 LAUNCH_LIMIT_S = 30.0  # an exec from a dead network file system hangs; the tree then exists and can be killed
 CANCEL_LIMIT_S = 5.0
+PREPARE_LIMIT_S = 20.0
 _FIRST_FREE_FD = 10
 
 # Errors that the same command may not meet again; every other one repeats.
@@ -80,8 +81,7 @@ def new_marker(server: str, attempt: int) -> str:
 async def spawn(plan: SpawnPlan, cgroup: Cgroup | None = None) -> Tree | SpawnFailed:
     """Start the leader and wait until its exec has succeeded or failed. `cgroup` must be prepared."""
     try:
-        order = await anyio.to_thread.run_sync(_make_order, plan, cgroup.path if cgroup else "")  # asks NSS
-        log = await anyio.to_thread.run_sync(_open_log, plan.log_path)
+        order, log = await _prepare(plan, cgroup.path if cgroup else "")
     except _RefusedError as refused:
         return SpawnFailed(plan.attempt, str(refused), refused.permanent)
     try:
@@ -97,7 +97,10 @@ async def spawn(plan: SpawnPlan, cgroup: Cgroup | None = None) -> Tree | SpawnFa
         os.close(answer)
         return _abandon(plan, pid, problem)
     try:
-        told = await _read_answer(answer)
+        async with anyio.create_task_group() as tasks:
+            if cgroup:
+                tasks.start_soon(_move_early, pid, cgroup.path)
+            told = await _read_answer(answer)
     except anyio.get_cancelled_exc_class():
         with anyio.CancelScope(shield=True):  # bounded by the limit of `kill`
             await tree.kill(CANCEL_LIMIT_S)  # nobody will ever hold this tree
@@ -105,6 +108,33 @@ async def spawn(plan: SpawnPlan, cgroup: Cgroup | None = None) -> Tree | SpawnFa
     finally:
         os.close(answer)
     return tree if told is None else await _failed(plan, tree, told)
+
+
+async def _prepare(plan: SpawnPlan, cgroup: str) -> tuple[bytes, int]:
+    """The order for the launcher and the open log: asks NSS and the disk, either of which may hang."""
+    with anyio.move_on_after(PREPARE_LIMIT_S):
+        # A limiter of its own: threads that hang must not use up those that others wait for.
+        return await anyio.to_thread.run_sync(
+            lambda: (_make_order(plan, cgroup), _open_log(plan.log_path)),
+            abandon_on_cancel=True,
+            limiter=anyio.CapacityLimiter(1),
+        )
+    reason = f"the user database or the disk of {plan.log_path} does not answer within {PREPARE_LIMIT_S:g} s"
+    raise _RefusedError(f"cannot prepare the start: {reason}", permanent=False)
+
+
+async def _move_early(pid: int, cgroup: str) -> None:
+    """Move the launcher while it starts. It joins by itself before the exec in any case; this only saves time.
+
+    The kernel makes a mover wait 5-15 ms for an RCU grace period, and another that follows at once not at all.
+    The pid is our unreaped child's until `spawn` returns.
+    """
+    await anyio.to_thread.run_sync(_write_pid, pid, cgroup, limiter=anyio.CapacityLimiter(1))
+
+
+def _write_pid(pid: int, cgroup: str) -> None:
+    with contextlib.suppress(OSError):  # the launcher meets the same error and reports it
+        Path(cgroup, "cgroup.procs").write_text(str(pid))
 
 
 def _make_order(plan: SpawnPlan, cgroup: str) -> bytes:

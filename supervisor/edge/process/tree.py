@@ -44,6 +44,7 @@ class Tree:
         self._status: exits.Status | None = None if pidfd is not None else exits.Status(None)
         self._watched = False
         self._watch_over = anyio.Event()
+        self._scans = anyio.CapacityLimiter(2)  # scans that hang must not use up the threads that others wait for
         self._strays: Callable[[], list[scan.Process]] = list
         self._leave: Callable[[], None] = lambda: None
         self._traces = scan.Traces(
@@ -113,7 +114,7 @@ class Tree:
     async def _scan(self) -> list[scan.Process]:
         found: list[scan.Process] | None = None
         with anyio.move_on_after(SCAN_LIMIT_S):
-            found = await anyio.to_thread.run_sync(self._look_everywhere, abandon_on_cancel=True)
+            found = await anyio.to_thread.run_sync(self._look_everywhere, abandon_on_cancel=True, limiter=self._scans)
         if found is None:
             # A process stuck in the kernel holds up the read of its environ: do without environments this time.
             found = scan.members(self._traces, read_environment=False)
