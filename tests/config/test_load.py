@@ -14,11 +14,13 @@ from supervisor.config import (
     Config,
     ConfigError,
     DaemonConfig,
+    DetectorsConfig,
     LogConfig,
     OnForeign,
     ReadinessConfig,
     RestartConfig,
     ServerConfig,
+    ServingConfig,
     StopConfig,
     config_hash,
     load,
@@ -262,7 +264,10 @@ def test_the_documentation_names_every_key_and_no_other() -> None:
     documented = {
         key.strip("` ") for line in page.splitlines() if line.startswith("| `") for key in line.split("|")[1].split(",")
     }
-    tables = (DaemonConfig, ServerConfig, StopConfig, RestartConfig, ReadinessConfig, LogConfig)
+    tables = (
+        *(DaemonConfig, ServerConfig, StopConfig, RestartConfig, ReadinessConfig, LogConfig),
+        *(ServingConfig, DetectorsConfig),
+    )
     known = {field.encode_name for table in tables for field in msgspec.structs.fields(table)}
-    own_sections = {"stop", "deadlines", "restart", "readiness", "log"}
+    own_sections = {"stop", "deadlines", "restart", "readiness", "log", "serving", "detectors"}
     assert documented == known - own_sections - {"name"}
