@@ -1,0 +1,88 @@
+"""Learns of the deaths of processes with a role through pidfds: no threads, no polling, one task for all of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+from typing import NamedTuple
+
+import anyio
+
+from supervisor.edge.treewatch import proc
+from supervisor.events import RoleDied
+
+LEADER_FIRST_S = 0.1  # when a whole tree dies, its leader is seen to end within this: no news of its roles then
+
+
+class Bearer(NamedTuple):
+    """A process that has a role."""
+
+    pid: int
+    start_ticks: int
+    role: str
+    rank: str
+
+
+class Deaths:
+    """One epoll descriptor holds the pidfds of the leader and of everybody with a role; `watch` adds to it any time."""
+
+    def __init__(self, attempt: int, leader: int) -> None:
+        self._attempt = attempt
+        self._poller = select.epoll()
+        self._bearers: dict[int, Bearer] = {}  # by pidfd
+        self._watched: set[tuple[int, int]] = set()
+        self._leader: int | None = None
+        with contextlib.suppress(OSError):  # gone already: the deaths of its children are no news
+            self._leader = os.pidfd_open(leader)
+            self._poller.register(self._leader, select.EPOLLIN)
+
+    def watch(self, bearer: Bearer) -> None:
+        """Watch this one too. Without a free descriptor nothing happens: call again with the next sample."""
+        identity = bearer.pid, bearer.start_ticks
+        if identity in self._watched or self._poller.closed:
+            return
+        try:
+            pidfd = os.pidfd_open(bearer.pid)
+        except OSError:
+            return
+        now = proc.stat(bearer.pid)
+        if now is None or now.start_ticks != bearer.start_ticks:
+            os.close(pidfd)  # it has ended since, and its pid is another's
+            return
+        self._watched.add(identity)
+        self._bearers[pidfd] = bearer
+        self._poller.register(pidfd, select.EPOLLIN)
+
+    async def next(self) -> list[RoleDied] | None:
+        """The next deaths, as long as it takes; None when the leader has ended, for then everybody's end is due."""
+        if self._leader is None:
+            return None
+        await anyio.wait_readable(self._poller.fileno())
+        dead, leader_ended = self._take()
+        with anyio.move_on_after(LEADER_FIRST_S):
+            while not leader_ended:
+                await anyio.wait_readable(self._poller.fileno())
+                more, leader_ended = self._take()
+                dead += more
+        if leader_ended:
+            return None
+        return [RoleDied(self._attempt, one.pid, one.role, one.rank) for one in dead]
+
+    def _take(self) -> tuple[list[Bearer], bool]:
+        ready = [descriptor for descriptor, _ in self._poller.poll(0)]
+        return [self._drop(pidfd) for pidfd in ready if pidfd in self._bearers], self._leader in ready
+
+    def _drop(self, pidfd: int) -> Bearer:
+        self._poller.unregister(pidfd)
+        os.close(pidfd)
+        return self._bearers.pop(pidfd)
+
+    def close(self) -> None:
+        """Give back the descriptors; nobody may be in `next`."""
+        for pidfd in self._bearers:
+            os.close(pidfd)
+        if self._leader is not None:
+            os.close(self._leader)
+        self._bearers, self._leader = {}, None
+        self._poller.close()

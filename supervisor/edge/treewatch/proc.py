@@ -1,0 +1,85 @@
+"""Reads what /proc says about a set of processes at one moment: some 25 µs a process, and only a title can block."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+_TICKS_S = os.sysconf("SC_CLK_TCK")
+_READ_BYTES = 4096
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """One process now. `transfer` None = its IO may not be looked at, `title` None = it was not asked for."""
+
+    pid: int
+    start_ticks: int
+    parent: int
+    state: str
+    name: str
+    cpu_s: float
+    transfer: tuple[int, int] | None = None
+    title: str | None = None
+
+    @property
+    def alive(self) -> bool:
+        """A zombie is not: it holds nothing but its exit status."""
+        return self.state not in "ZX"
+
+
+def look(pids: Iterable[int], title_wanted: Callable[[Seen], bool] = lambda _: False) -> list[Seen]:
+    """Those of the processes that exist."""
+    found = []
+    for pid in pids:
+        if (seen := stat(pid)) is not None:
+            title = _title(pid) if seen.alive and title_wanted(seen) else None
+            found.append(msgspec.structs.replace(seen, transfer=_transfer(pid), title=title))
+    return found
+
+
+def stat(pid: int) -> Seen | None:
+    """Identity, state and CPU time alone; None when there is no such process."""
+    data = _read(f"/proc/{pid}/stat")
+    if not data:
+        return None
+    # The name is in parentheses and may hold anything, parentheses and newlines too: count from the last one.
+    before, _, after = data.rpartition(b")")
+    field = after.split()
+    return Seen(
+        pid=pid,
+        start_ticks=int(field[19]),
+        parent=int(field[1]),
+        state=field[0].decode(),
+        name=before.partition(b"(")[2].decode("utf-8", "replace"),
+        cpu_s=(int(field[11]) + int(field[12])) / _TICKS_S,
+    )
+
+
+def _transfer(pid: int) -> tuple[int, int] | None:
+    """Bytes that storage was asked to read and write; None for another user's process, unless we are root."""
+    words = (_read(f"/proc/{pid}/io") or b"").split()
+    if len(words) < 12 or words[8] != b"read_bytes:":
+        return None
+    return int(words[9]), int(words[11])
+
+
+def _title(pid: int) -> str:
+    """The command line, which titles are written over. Takes the memory lock of the process."""
+    data = _read(f"/proc/{pid}/cmdline") or b""
+    return data.replace(b"\0", b" ").decode("utf-8", "replace").rstrip()
+
+
+def _read(path: str) -> bytes | None:
+    """The first 4 KiB; None when the process is gone or hidden. Half the price of `open()`."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return os.read(descriptor, _READ_BYTES)
+    except OSError:  # ESRCH: it ended after the open
+        return None
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,36 @@
+"""Tells a process's role in its tree by its title, as an engine's profile describes it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from supervisor.profile import RoleRule
+
+Claim: TypeAlias = tuple[str, str]  # role and rank, as a title says them
+NO_CLAIM: Claim = ("", "")
+_NAME_BYTES = 15  # TASK_COMM_LEN: the kernel keeps no more of a name
+_RANK_WORD = re.compile(r"_([A-Z_]+\d+)")
+
+
+class Rules:
+    """How roles and compilers are recognised. `canonical` brings a rank's words into the order of the log."""
+
+    def __init__(
+        self,
+        roles: Iterable[RoleRule] = (),
+        compilers: Iterable[str] = (),
+        canonical: Callable[[str], str] = lambda words: words,
+    ) -> None:
+        self._roles = tuple((re.compile(rule.title), rule.role) for rule in roles)
+        self._canonical = canonical
+        self.compilers = frozenset(name[:_NAME_BYTES] for name in compilers)
+
+    def claim(self, title: str) -> Claim:
+        """What the title says; whether the process is one of ours is another question."""
+        for pattern, role in self._roles:
+            if found := pattern.search(title):
+                words = _RANK_WORD.findall(found.groupdict().get("rank") or "")
+                return role, self._canonical(" ".join(words))
+        return NO_CLAIM

@@ -1,0 +1,194 @@
+"""Keeps track of one tree's processes, as two feeds: samples of all, and deaths of those that have a role.
+
+A process has a role when it belongs to the tree *and* its title says so: a stranger's title counts for nothing, nor
+does the copy of a title that a fork leaves until its exec. `cmdline` takes the memory lock that a process stuck in the
+kernel may hold for ever, so it is read in a thread that can be left behind; `stat` and `io` do not block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable
+from typing import TypeAlias
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from supervisor.edge.treewatch.deaths import Bearer, Deaths
+from supervisor.edge.treewatch.proc import Seen, look
+from supervisor.edge.treewatch.roles import NO_CLAIM, Claim, Rules
+from supervisor.events import ProcessSample, RoleDied, TreeSampled
+
+LOOK_LIMIT_S = 2.0
+TITLE_EVERY_LOOKS = 6  # a title may change without the name, which is looked at every time
+
+ListMembers: TypeAlias = Callable[[], Awaitable[Collection[int]]]
+
+
+class Member(msgspec.Struct):
+    """One process of the tree, as last seen."""
+
+    pid: int
+    start_ticks: int
+    parent: int = 0
+    state: str = "?"
+    name: str = ""
+    title: str = ""
+    claim: Claim = NO_CLAIM
+    role: str = ""
+    rank: str = ""
+    cpu_s: float = 0.0
+    read_bytes: int = 0
+    write_bytes: int = 0
+    readable: bool = True
+
+
+class TreeWatch:
+    """The eyes on one attempt. Run `samples` and `deaths` each in a task of its own, then `close`.
+
+    `list_members` names the tree's processes (those it has named before may be left out); `cpu_s` tells the CPU
+    seconds of everything that ever ran in the tree, where a cgroup counts them.
+    """
+
+    def __init__(
+        self,
+        attempt: int,
+        leader: int,
+        rules: Rules,
+        list_members: ListMembers,
+        cpu_s: Callable[[], float | None] = lambda: None,
+    ) -> None:
+        self._attempt = attempt
+        self._leader = leader
+        self._rules = rules
+        self._list_members = list_members
+        self._counted_cpu_s = cpu_s
+        self._known: dict[int, Member] = {}
+        self._ended = Member(0, 0)  # the sums of those that are gone
+        self._highest_cpu_s = 0.0
+        self._looks = 0
+        self._reading = False  # a thread is out there, perhaps for ever
+        self._deaths = Deaths(attempt, leader)
+
+    def members(self) -> tuple[Member, ...]:
+        """Everybody seen at the last look, those with a role first."""
+        return tuple(sorted(self._known.values(), key=lambda one: (not one.role, one.role, one.rank, one.pid)))
+
+    async def samples(self, period_s: Callable[[], float]) -> AsyncGenerator[TreeSampled, None]:
+        """A sample at once, then one every period, for ever."""
+        while True:
+            yield await self.sample()
+            await anyio.sleep(period_s())
+
+    async def deaths(self) -> AsyncGenerator[RoleDied, None]:
+        """Each death of a process with a role while the leader lives; the feed ends with the leader."""
+        while (died := await self._deaths.next()) is not None:
+            for event in died:
+                yield event
+
+    def close(self) -> None:
+        """Give back the descriptors; both feeds must have ended."""
+        self._deaths.close()
+
+    # --- one look ------------------------------------------------------------------------------------------------
+
+    async def sample(self) -> TreeSampled:
+        """Look at every process once. Bounded in time, whatever one of them is stuck in."""
+        listed = frozenset(await self._list_members())
+        if self._looks == 0:
+            listed |= {self._leader}
+        seen = await self._look(listed | self._known.keys())
+        self._merge([one for one in seen if one.pid in listed or self._knows(one)])
+        for member in self._known.values():
+            if member.role:
+                self._deaths.watch(Bearer(member.pid, member.start_ticks, member.role, member.rank))
+        return self._sum_up()
+
+    async def _look(self, pids: Collection[int]) -> list[Seen]:
+        self._looks += 1
+        if not self._reading:
+            with anyio.move_on_after(LOOK_LIMIT_S):
+                return await anyio.to_thread.run_sync(self._look_with_titles, pids, abandon_on_cancel=True)
+        return look(pids)
+
+    def _look_with_titles(self, pids: Collection[int]) -> list[Seen]:
+        self._reading = True
+        try:
+            return look(pids, self._title_wanted)
+        finally:
+            self._reading = False
+
+    def _title_wanted(self, seen: Seen) -> bool:
+        known = self._known.get(seen.pid)
+        if known is None or known.start_ticks != seen.start_ticks:
+            return True
+        return not known.role and (known.name != seen.name or self._looks % TITLE_EVERY_LOOKS == 0)
+
+    def _knows(self, seen: Seen) -> bool:
+        known = self._known.get(seen.pid)
+        return known is not None and known.start_ticks == seen.start_ticks
+
+    # --- what it means -------------------------------------------------------------------------------------------
+
+    def _merge(self, seen: list[Seen]) -> None:
+        """Take over everybody's present figures; who is gone leaves his last ones in the sums."""
+        here = {(one.pid, one.start_ticks) for one in seen}
+        for member in list(self._known.values()):
+            if (member.pid, member.start_ticks) not in here:
+                del self._known[member.pid]
+                self._ended.cpu_s += member.cpu_s
+                self._ended.read_bytes += member.read_bytes
+                self._ended.write_bytes += member.write_bytes
+        for one in seen:
+            if one.alive or self._knows(one):  # who ended before anybody looked left nothing to be seen
+                _update(self._known.setdefault(one.pid, Member(one.pid, one.start_ticks)), one)
+        self._assign([self._known[one.pid] for one in seen if one.title is not None])
+
+    def _assign(self, retitled: Iterable[Member]) -> None:
+        """Roles by newly read titles. A role stays: the process is what it was, whatever it calls itself later."""
+        changed = []
+        for member in retitled:
+            before, member.claim = member.claim, self._rules.claim(member.title)
+            if member.claim not in (before, NO_CLAIM) and not member.role and member.pid != self._leader:
+                changed.append(member)
+        for member in changed:
+            if not self._is_copy(member):
+                member.role, member.rank = member.claim
+
+    def _is_copy(self, member: Member) -> bool:
+        """Whether the title comes from who forked the process: its parent, or with an orphan anybody, has it too."""
+        parent = self._known.get(member.parent)
+        if parent is not None:
+            return parent.claim == member.claim
+        return any(other.claim == member.claim and other is not member for other in self._known.values())
+
+    def _sum_up(self) -> TreeSampled:
+        everybody = self._known.values()
+        counted = self._counted_cpu_s()
+        if counted is None:
+            counted = self._ended.cpu_s + sum(one.cpu_s for one in everybody)
+        self._highest_cpu_s = max(self._highest_cpu_s, counted)  # the cgroup may vanish before we do
+        return TreeSampled(
+            self._attempt,
+            cpu_s=self._highest_cpu_s,
+            read_bytes=self._ended.read_bytes + sum(one.read_bytes for one in everybody),
+            write_bytes=self._ended.write_bytes + sum(one.write_bytes for one in everybody),
+            processes=tuple(_shown(one) for one in self.members() if one.role or one.pid == self._leader),
+            compilers=sum(one.name in self._rules.compilers and one.state not in "ZX" for one in everybody),
+            unreadable=sum(not one.readable for one in everybody),
+        )
+
+
+def _update(member: Member, seen: Seen) -> None:
+    member.parent, member.state, member.name = seen.parent, seen.state, seen.name
+    member.cpu_s = max(member.cpu_s, seen.cpu_s)
+    if seen.transfer is not None:
+        member.read_bytes, member.write_bytes = seen.transfer
+    if seen.alive:
+        member.readable = seen.transfer is not None
+    if seen.title is not None:
+        member.title = seen.title
+
+
+def _shown(one: Member) -> ProcessSample:
+    return ProcessSample(one.pid, one.state, one.role, one.rank, one.cpu_s, one.read_bytes, one.write_bytes)

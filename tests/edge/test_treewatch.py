@@ -1,0 +1,304 @@
+"""What the watch sees of real trees: small ones of `bash` and the fake engine's."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from supervisor.core.rules import rule_index
+from supervisor.edge.process import Tree
+from supervisor.edge.treewatch import Member, Rules, TreeWatch
+from supervisor.edge.treewatch.proc import look
+from supervisor.events import ProcessSample, RoleDied, TreeSampled
+from supervisor.profile import load_profile
+from tests.edge.conftest import Starter
+
+PROFILE = load_profile("sglang")
+RULES = Rules(PROFILE.roles, PROFILE.compilers, rule_index(PROFILE).canonical)
+LIMIT_S = 20.0
+SIMULATOR = ("python", "-m", "supervisor.simulator", "--port", "0", "--speed", "500")
+
+
+@asynccontextmanager
+async def watching(tree: Tree) -> AsyncIterator[TreeWatch]:
+    async def members() -> list[int]:
+        return [process.pid for process in await tree.members()]
+
+    watch = TreeWatch(1, tree.pid, RULES, members, tree.cgroup.cpu_s if tree.cgroup else lambda: None)
+    try:
+        yield watch
+    finally:
+        watch.close()
+
+
+async def sampled(watch: TreeWatch, condition: Callable[[TreeSampled], object]) -> TreeSampled:
+    """The first sample for which the condition holds."""
+    with anyio.fail_after(LIMIT_S):
+        async for sample in watch.samples(lambda: 0.05):
+            if condition(sample):
+                return sample
+    raise AssertionError
+
+
+def roles(sample: TreeSampled) -> dict[str, ProcessSample]:
+    return {f"{one.role} {one.rank}".strip(): one for one in sample.processes if one.role}
+
+
+def titled(title: str, program: str = "sleep 1000") -> str:
+    return f"(exec -a '{title}' {program}) & "
+
+
+# --- roles ---------------------------------------------------------------------------------------------------------
+
+
+async def test_the_fake_engine_shows_its_ranks_and_its_detokenizer(start: Starter) -> None:
+    tree = await start(*SIMULATOR, "--tp", "2", environment={"PYTHONPATH": str(Path.cwd())})
+    async with watching(tree) as watch:
+        sample = await sampled(watch, lambda one: len(roles(one)) == 3)
+        assert set(roles(sample)) == {"scheduler TP0", "scheduler TP1", "detokenizer"}
+        leader = next(one for one in sample.processes if not one.role)
+        assert leader.pid == tree.pid
+        assert sample.cpu_s > 0
+        assert sample.unreadable == 0
+        assert [member.role for member in watch.members()][:3] == ["detokenizer", "scheduler", "scheduler"]
+
+
+@pytest.mark.parametrize(
+    ("title", "role", "rank"),
+    [
+        ("sglang::scheduler", "scheduler", ""),
+        ("sglang::scheduler_TP3        ", "scheduler", "TP3"),
+        ("sglang::scheduler_DP1_TP0", "scheduler", "DP1 TP0"),
+        ("sglang::scheduler_PP1_TP2_EP2", "scheduler", "PP1 TP2"),
+        ("sglang::scheduler_DP0_ATTN_CP0_TP1", "scheduler", "DP0 TP1"),
+        ("sglang::data_parallel_controller", "controller", ""),
+        ("python -m x sglang::scheduler_TP0", "", ""),
+    ],
+)
+def test_a_title_says_role_and_rank_as_the_log_does(title: str, role: str, rank: str) -> None:
+    assert RULES.claim(title)[0] == role
+    assert set(RULES.claim(title)[1].split()) >= set(rank.split()), "the log's words, whatever the log leaves out"
+
+
+async def test_a_strangers_title_counts_for_nothing(start: Starter) -> None:
+    stranger = subprocess.Popen(["bash", "-c", "exec -a sglang::scheduler_TP9 sleep 1000"])
+    try:
+        tree = await start("bash", "-c", titled("sglang::scheduler_TP0") + "wait")
+        async with watching(tree) as watch:
+            sample = await sampled(watch, roles)
+            assert set(roles(sample)) == {"scheduler TP0"}
+            assert stranger.pid not in {member.pid for member in watch.members()}
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+async def test_a_fork_that_still_has_its_parents_title_is_no_second_rank(start: Starter) -> None:
+    """A rank starts a compiler: for a moment the child is called like the rank, and its end must not be news."""
+    code = "import os,time; os.fork() or time.sleep(1000); time.sleep(1000)"
+    tree = await start("bash", "-c", titled("sglang::scheduler_TP0", f"{sys.executable} -c '{code}'") + "wait")
+    async with watching(tree) as watch:
+        await sampled(watch, lambda _: len(watch.members()) >= 3)
+        sample = await watch.sample()
+        assert len([one for one in sample.processes if one.role]) == 1
+        twins = [one for one in watch.members() if one.claim == ("scheduler", "TP0")]
+        assert [bool(one.role) for one in sorted(twins, key=lambda one: one.pid)] == [True, False]
+
+
+async def test_an_orphan_of_a_rank_is_no_second_rank(start: Starter) -> None:
+    code = "import os,time; os.fork() or (os.fork() and os._exit(0)); time.sleep(1000)"
+    tree = await start("bash", "-c", titled("sglang::scheduler_TP0", f"{sys.executable} -c '{code}'") + "wait")
+    async with watching(tree) as watch:
+        await sampled(watch, lambda _: any(_is_orphan(one, watch) for one in watch.members()))
+        sample = await watch.sample()
+        assert len([one for one in sample.processes if one.role]) == 1
+
+
+def _is_orphan(one: Member, watch: TreeWatch) -> bool:
+    return one.claim[0] == "scheduler" and one.parent not in {other.pid for other in watch.members()}
+
+
+async def test_a_role_comes_with_the_title_after_the_imports(start: Starter) -> None:
+    loop = "while [ ! -e go ]; do sleep 0.02; done"
+    tree = await start("bash", "-c", f"({loop}; exec -a sglang::detokenizer sleep 1000) & wait")
+    async with watching(tree) as watch:
+        assert not roles(await watch.sample())
+        Path(tree.spawned.log_path).with_name("go").touch()
+        await sampled(watch, lambda one: "detokenizer" in roles(one))
+
+
+async def test_compilers_are_counted_by_name(start: Starter, tmp_path: Path) -> None:
+    for name in ("cicc", "cudafe++", "innocent"):
+        (tmp_path / name).symlink_to("/bin/sleep")
+    tree = await start("bash", "-c", "./cicc 1000 & ./cudafe++ 1000 & ./innocent 1000 & wait")
+    async with watching(tree) as watch:
+        sample = await sampled(watch, lambda one: len(watch.members()) == 4 and one.compilers)
+        assert (await watch.sample()).compilers == 2, sample
+
+
+# --- states --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_stopped_rank_is_seen_with_the_next_sample(start: Starter) -> None:
+    tree = await start(*SIMULATOR, "--tp", "2", environment={"PYTHONPATH": str(Path.cwd())})
+    async with watching(tree) as watch:
+        rank = roles(await sampled(watch, lambda one: len(roles(one)) == 3))["scheduler TP1"]
+        os.kill(rank.pid, signal.SIGSTOP)
+        stopped = roles(await watch.sample())
+        assert stopped["scheduler TP1"].state == "T"
+        assert stopped["scheduler TP0"].state in "RSD"
+        os.kill(rank.pid, signal.SIGCONT)
+        await sampled(watch, lambda one: roles(one)["scheduler TP1"].state in "RS")
+
+
+async def test_a_zombie_rank_stays_visible_until_it_is_reaped(start: Starter, cgroup: object) -> None:
+    tree = await start("bash", "-c", titled("sglang::scheduler_TP0") + "exec sleep 1000", cgroup=cgroup)
+    async with watching(tree) as watch:
+        rank = roles(await sampled(watch, roles))["scheduler TP0"]
+        os.kill(rank.pid, signal.SIGKILL)
+        sample = await sampled(watch, lambda one: roles(one)["scheduler TP0"].state == "Z")
+        assert sample.unreadable == 0
+
+
+# --- sums ----------------------------------------------------------------------------------------------------------
+
+
+async def test_sums_never_fall_when_processes_end(start: Starter, cgroup: object, tmp_path: Path) -> None:
+    code = (
+        "import os,time; f=os.open('data',os.O_CREAT|os.O_WRONLY); os.write(f,bytes(1<<20)); os.fsync(f)\n"
+        "until=time.process_time()+0.3\nwhile time.process_time()<until: pass\n"
+        "open('done','w'); time.sleep(1000)"
+    )
+    tree = await start("bash", "-c", f'{sys.executable} -c "{code}" & wait; sleep 1000', cgroup=cgroup)
+    async with watching(tree) as watch:
+        full = await sampled(watch, lambda one: (tmp_path / "done").exists() and one.cpu_s >= 0.3)
+        (worker,) = (one for one in watch.members() if one.pid != tree.pid)
+        os.kill(worker.pid, signal.SIGKILL)
+        after = await sampled(watch, lambda _: worker.pid not in {one.pid for one in watch.members()})
+        assert after.cpu_s >= full.cpu_s
+        assert after.write_bytes >= full.write_bytes
+        assert after.read_bytes >= full.read_bytes
+
+
+async def test_what_may_not_be_looked_at_is_counted_and_not_guessed(start: Starter) -> None:
+    """Another user's IO, asked for without being root; a child of ours looks, since we are."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to give up")
+    tree = await start("sleep", "1000")
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.setresuid(65534, 65534, 65534)
+            (seen,) = look([tree.pid])
+            os.write(writing, b"none" if seen.transfer is None else b"some")
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reading, 10) == b"none"
+    os.close(reading)
+    os.close(writing)
+
+
+async def test_a_process_that_is_gone_is_no_error(start: Starter) -> None:
+    tree = await start("true")
+    await tree.exited()
+    assert look([tree.pid, 2**22 + 1]) == []
+    async with watching(tree) as watch:
+        sample = await watch.sample()
+        assert sample.processes == ()
+        with anyio.fail_after(1):
+            assert [event async for event in watch.deaths()] == [], "a leader that is gone ends the feed"
+
+
+# --- deaths --------------------------------------------------------------------------------------------------------
+
+
+async def test_the_death_of_a_detokenizer_is_known_within_200_ms(start: Starter) -> None:
+    tree = await start(*SIMULATOR, "--tp", "2", environment={"PYTHONPATH": str(Path.cwd())})
+    async with watching(tree) as watch:
+        victim = roles(await sampled(watch, lambda one: len(roles(one)) == 3))["detokenizer"]
+        feed = watch.deaths()
+        killed_at = time.monotonic()
+        os.kill(victim.pid, signal.SIGKILL)
+        with anyio.fail_after(5):
+            died = await anext(feed)
+        took_s = time.monotonic() - killed_at
+        await feed.aclose()
+        assert died == RoleDied(1, victim.pid, "detokenizer")
+        assert took_s < 0.2, f"known after {took_s * 1000:.0f} ms"
+
+
+async def test_one_dead_scheduler_under_a_controller_is_told_with_its_rank(start: Starter) -> None:
+    inner = titled("sglang::scheduler_DP0_TP0") + titled("sglang::scheduler_DP1_TP0") + "wait"
+    tree = await start("bash", "-c", f'bash -c "exec -a sglang::data_parallel_controller bash -c \\"{inner}\\"" & wait')
+    async with watching(tree) as watch:
+        ranks = roles(await sampled(watch, lambda one: len(roles(one)) == 3))
+        victim = ranks["scheduler DP1 TP0"]
+        os.kill(victim.pid, signal.SIGKILL)
+        feed = watch.deaths()
+        with anyio.fail_after(5):
+            assert await anext(feed) == RoleDied(1, victim.pid, "scheduler", "DP1 TP0")
+        await feed.aclose()
+
+
+async def test_several_deaths_at_once_are_all_told_and_each_once(start: Starter) -> None:
+    tree = await start("bash", "-c", "".join(titled(f"sglang::scheduler_TP{n}") for n in range(4)) + "wait; sleep 1000")
+    async with watching(tree) as watch:
+        ranks = roles(await sampled(watch, lambda one: len(roles(one)) == 4))
+        for rank in ranks.values():
+            os.kill(rank.pid, signal.SIGKILL)
+        feed, told = watch.deaths(), []
+        with anyio.fail_after(5):
+            while len(told) < 4:
+                told.append((await anext(feed)).rank)
+        await watch.sample()  # what has died is not watched again
+        with anyio.move_on_after(0.2) as silence:
+            await anext(feed)
+        assert silence.cancelled_caught
+        assert sorted(told) == ["TP0", "TP1", "TP2", "TP3"]
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["everybody", "leader"])
+async def test_a_tree_that_is_killed_makes_no_noise(start: Starter, whole: bool) -> None:
+    """The kill of all, in the worst order, or of a leader whose ranks ask to die with it."""
+    tree = await start(*SIMULATOR, "--tp", "2", environment={"PYTHONPATH": str(Path.cwd())})
+    async with watching(tree) as watch:
+        ranks = roles(await sampled(watch, lambda one: len(roles(one)) == 3))
+        victims = [one.pid for one in ranks.values()] * whole + [tree.pid]
+        for pid in victims:
+            os.kill(pid, signal.SIGKILL)
+        with anyio.fail_after(5):
+            assert [event async for event in watch.deaths()] == []
+
+
+async def test_descriptors_are_given_back(start: Starter) -> None:
+    tree = await start("bash", "-c", "".join(titled(f"sglang::scheduler_TP{n}") for n in range(4)) + "wait")
+    before = len(os.listdir("/proc/self/fd"))
+    async with watching(tree) as watch:
+        await sampled(watch, lambda one: len(roles(one)) == 4)
+        assert len(os.listdir("/proc/self/fd")) > before
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+# --- price ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_look_at_twenty_processes_costs_about_a_millisecond(start: Starter) -> None:
+    tree = await start("bash", "-c", "for n in {1..19}; do sleep 1000 & done; wait")
+    async with watching(tree) as watch:
+        await sampled(watch, lambda _: len(watch.members()) == 20)
+        pids = [one.pid for one in watch.members()]
+        costs_s = []
+        for _ in range(20):
+            before_s = time.thread_time()
+            assert len(look(pids)) == 20
+            costs_s.append(time.thread_time() - before_s)
+        assert min(costs_s) < 0.002, f"{min(costs_s) * 1000:.2f} ms"
