@@ -7,6 +7,7 @@ stopped or given up, and the exit status tells why.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
 import re
@@ -22,7 +23,7 @@ from supervisor.api.words import is_healthy
 from supervisor.config import Config
 from supervisor.daemon import Daemon, StartupProblem
 from supervisor.shell import logs
-from supervisor.shell.report import Above, JsonReport, LiveReport, Report
+from supervisor.shell.report import Above, JsonReport, LiveReport, Report, Screen
 from supervisor.shell.single import Place, Wish, configure, problems
 from supervisor.snapshot import ServerSnapshot
 from supervisor.units import parse_duration
@@ -76,16 +77,15 @@ def main(arguments: Sequence[str]) -> int:
             raise
         return _refuse(_first_line(expected))
     if outcome.reason:
-        sys.stderr.write(f"sglsup run: {outcome.reason}\n")
+        with contextlib.suppress(OSError):  # a terminal that was closed
+            sys.stderr.write(f"sglsup run: {outcome.reason}\n")
     return outcome.status
 
 
 def _report() -> Report:
     """The one that suits standard output; the daemon's warnings go beside it."""
     if sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
-        from rich.console import Console
-
-        live = LiveReport(Console())
+        live = LiveReport(Screen(sys.stdout.fileno()))
         logs.configure(cast(TextIO, Above(live)), pretty=False, level=logging.WARNING)
         return live
     logs.configure(pretty=False, level=logging.WARNING)

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol, TextIO, cast
 
 import anyio
 import msgspec
@@ -17,11 +17,9 @@ from supervisor.api import wire
 from supervisor.api.control import Clock, EventRecord
 from supervisor.snapshot import ServerSnapshot
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 LINE_BYTES = 4096  # PIPE_BUF: a pipe that is writable takes as much without blocking
 _REASON_CHARACTERS = 600
+_GONE = (errno.EPIPE, errno.EIO, errno.ENOSPC)  # the reader, the terminal, the space on the disk
 _MILESTONES = ("lifecycle",)
 _REFRESH_STARTING_S = 0.2
 _REFRESH_SERVING_S = 1.0
@@ -86,7 +84,7 @@ class JsonReport:
             await writable(self._descriptor)
             os.write(self._descriptor, line[:LINE_BYTES])
         except OSError as problem:
-            if problem.errno not in (errno.EPIPE, errno.EIO, errno.ENOSPC):
+            if problem.errno not in _GONE:
                 raise
             self._open = False  # nobody listens any more, which is no reason to stop a server
 
@@ -99,14 +97,41 @@ async def writable(descriptor: int) -> None:
         return
 
 
+class Screen(io.TextIOBase):
+    """The terminal, unbuffered. One that has been closed takes everything in silence: its server is ended by SIGHUP."""
+
+    encoding = sys.getdefaultencoding()
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        data = text.encode(errors="replace")
+        try:
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+        except OSError as problem:
+            if problem.errno not in _GONE:
+                raise
+        return len(text)
+
+
 class LiveReport:
     """Phases and bars at the bottom of the terminal, what happened above them."""
 
-    def __init__(self, console: Console) -> None:
-        from supervisor.shell.terminal import Board  # rich: only for who looks
+    def __init__(self, screen: Screen) -> None:
+        from rich.console import Console  # only for who looks: 6 MiB
 
-        self._console = console
-        self._board = Board(console)
+        from supervisor.shell.terminal import Board
+
+        self._screen = screen
+        self._board = Board(Console(file=cast(TextIO, screen)))
 
     async def begin(self, server: str, log_path: str, socket: str) -> None:
         self._board.__enter__()
@@ -114,7 +139,7 @@ class LiveReport:
         self.say(f"{server}: sglctl -s {socket} status")
 
     async def changed(self, records: Sequence[EventRecord], snapshot: ServerSnapshot, clock: Clock) -> float | None:
-        await writable(self._console.file.fileno())  # Ctrl-S stops a terminal
+        await writable(self._screen.fileno())  # Ctrl-S stops a terminal
         for one in records:
             if one.facet in _MILESTONES:
                 at = time.strftime("%H:%M:%S", time.localtime(one.wall))

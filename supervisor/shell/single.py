@@ -11,13 +11,14 @@ import msgspec
 
 from supervisor.config import DEFAULT_ENGINE, Config, DaemonConfig, GpuPlan, RestartConfig, ServerConfig, StopConfig
 from supervisor.config.checks import SOCKET_PATH_BYTES, check_daemon, check_server
+from supervisor.config.reader import join
 from supervisor.profile import facts, load_profile
 
 DEFAULT_NAME = "server"
 ROOT_STATE = Path("/var/lib/sglang-supervisor")
 ROOT_LOGS = Path("/var/log/sglang-supervisor")
 _PRODUCT = "sglang-supervisor"
-_NAME_MAX = 64
+_NAME_MAX = 40  # the socket lies in a directory of this name, and its path has 107 bytes in all
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -99,7 +100,8 @@ def problems(config: Config) -> list[str]:
     """What is wrong with it on this host, in the words of the command line's options."""
     found = check_daemon(config.daemon)
     for server in config.servers.values():
-        found += [(path.removeprefix(f"server.{server.name}."), text) for path, text in check_server(server)]
+        table = join("server", server.name)  # quoted where the name has dots, as models' names do
+        found += [(path.removeprefix(f"{table}."), text) for path, text in check_server(server)]
     return [f"{_option(path)}: {text}" for path, text in found]
 
 

@@ -25,7 +25,7 @@ def places(wish: Wish, place: Place) -> tuple[str, str, str]:
         ("/models/kimi-k2/", "kimi-k2"),
         ("/models/two words & more", "two-words-more"),
         ("/models/.hidden", "hidden"),
-        ("/models/" + "x" * 100, "x" * 64),
+        ("/models/" + "x" * 100, "x" * 40),
         ("/models/all", DEFAULT_NAME),
         ("/models/日本", DEFAULT_NAME),
         ("/", DEFAULT_NAME),
@@ -119,4 +119,4 @@ def test_what_is_wrong_is_said_in_the_options_words(wish: Wish, said: str, tmp_p
 
 
 def test_a_good_wish_has_no_problems(tmp_path: Path) -> None:
-    assert problems(configure(Wish(COMMAND), Place({"HOME": str(tmp_path)}, str(tmp_path), root=False))) == []
+    assert problems(configure(Wish(COMMAND, name="q", state_dir=tmp_path), USER)) == []
