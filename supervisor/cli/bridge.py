@@ -6,7 +6,6 @@ import os
 import selectors
 import socket
 import sys
-from argparse import Namespace
 
 from supervisor.cli import codes
 from supervisor.cli.connection import Client, connected, reason
@@ -15,7 +14,7 @@ from supervisor.cli.text import complain
 CHUNK_BYTES = 65536
 
 
-def connect(client: Client, _: Namespace) -> int:
+def connect(client: Client) -> int:
     """Until either side ends. The other end of ours is an sglctl, which speaks HTTP."""
     try:
         connection = connected(client.path)

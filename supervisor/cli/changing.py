@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import time
-from argparse import Namespace
-from collections.abc import Callable
-from typing import Any
 
 from supervisor.cli import codes
-from supervisor.cli.connection import ANSWER_TIMEOUT_S, Client, RefusedError
+from supervisor.cli.connection import ANSWER_TIMEOUT_S, RefusedError
 from supervisor.cli.reading import segment
 from supervisor.cli.text import as_json, clean, complain, say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Callable
+    from typing import Any
+
+    from supervisor.cli.connection import Client
 
 
 def start(client: Client, options: Namespace) -> int:

@@ -6,14 +6,20 @@ import argparse
 import re
 import signal
 import sys
-from collections.abc import Sequence
-from typing import TypeAlias
 
 from supervisor.cli import changing, codes, reading
-from supervisor.cli.bridge import connect
 from supervisor.cli.connection import Client, RefusedError, UnreachableError, socket_path
 from supervisor.cli.duration import seconds
 from supervisor.cli.text import complain
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import TypeAlias
+
+    Verb: TypeAlias = tuple[
+        Callable[[Client, argparse.Namespace], int], str, Callable[[argparse.ArgumentParser], None]
+    ]  # what it does, in words, its options
 
 TAIL_BYTES = 1600  # supervisorctl's default
 
@@ -37,7 +43,7 @@ def main() -> int:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command. argparse itself exits with 2 on wrong usage."""
-    options = parser().parse_args(_with_byte_counts(list(arguments)))
+    options = parser(_verb_of(arguments)).parse_args(_with_byte_counts(list(arguments)))
     if options.verb is None:
         from supervisor.cli.shell import interact
 
@@ -91,8 +97,8 @@ def _with_byte_counts(arguments: list[str]) -> list[str]:
     return [f"--bytes={word[1:]}" if re.fullmatch(r"-[0-9]{1,12}", word, re.ASCII) else word for word in arguments]
 
 
-def parser() -> argparse.ArgumentParser:
-    """All verbs and their options."""
+def parser(only: str | None = None) -> argparse.ArgumentParser:
+    """All verbs and their options, or those of one verb: building all of them would double the cost of a call."""
     top = argparse.ArgumentParser(
         prog="sglctl",
         description="Control the servers of one host.",
@@ -106,47 +112,82 @@ def parser() -> argparse.ArgumentParser:
     )
     top.set_defaults(verb=None)
     verbs = top.add_subparsers(metavar="VERB", help="without one: an interactive shell")
-    _add_reading(verbs)
-    _add_changing(verbs)
-    _verb(verbs, "connect", connect, "join standard input and output to the socket (what -H runs on the host)")
-    _add_help(verbs, top)
+    for name, (handler, text, add_options) in VERBS.items():
+        if only in (None, name):
+            verb = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
+            verb.set_defaults(verb=handler)
+            add_options(verb)
     return top
 
 
-_Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+def _verb_of(arguments: Sequence[str]) -> str | None:
+    """The verb when it is plain to see: no more than -s and -H and their values stand before it."""
+    rest = list(arguments)
+    while rest and rest[0] in ("-s", "--socket", "-H"):
+        del rest[:2]
+    return rest[0] if rest and rest[0] in VERBS else None
 
 
-def _add_reading(verbs: _Verbs) -> None:
-    status = _verb(verbs, "status", reading.status, "one line a server")
-    status.add_argument("names", nargs="*", metavar="NAME")
-    status.add_argument("--check", action="store_true", help="exit 3 unless all of them are healthy")
-    _add_json(status)
-    pid = _verb(verbs, "pid", reading.pid, "pid of the daemon or of a server")
-    pid.add_argument("name", nargs="?", metavar="NAME|all")
-    why = _verb(verbs, "why", reading.why, "why a server is as it is")
-    why.add_argument("name", metavar="NAME")
-    _add_json(why)
-    _add_json(_verb(verbs, "version", reading.version, "version of the daemon"))
-    for name, handler, text in (
-        ("tail", reading.tail, "end of a server's log"),
-        ("maintail", reading.maintail, "end of the daemon's log"),
-    ):
-        _add_tail(_verb(verbs, name, handler, text), with_name=name == "tail")
-    fg = _verb(verbs, "fg", reading.tail, "a server's log from now on, until Ctrl-C")
-    fg.add_argument("name", metavar="NAME")
-    fg.set_defaults(follow=True, lines=None, bytes=0, rank=None, raw=False)
-    events = _verb(verbs, "events", reading.events, "what happened")
-    events.add_argument("name", nargs="?", metavar="NAME")
-    events.add_argument("-f", "--follow", action="store_true", help="as it happens")
-    events.add_argument("--since", type=_count, metavar="ID", help="only events after this one")
-    events.add_argument("-n", "--limit", type=_count, default=100, metavar="N")
-    _add_json(events)
+def join(client: Client, _: argparse.Namespace) -> int:
+    """The far end of -H; imported when it is needed."""
+    from supervisor.cli.bridge import connect
+
+    return connect(client)
 
 
-def _add_tail(verb: argparse.ArgumentParser, *, with_name: bool) -> None:
-    if with_name:
-        verb.add_argument("name", metavar="NAME")
-        verb.add_argument("channel", nargs="?", choices=("stdout", "stderr"), help="both are in one file")
+def show_help(_: Client, options: argparse.Namespace) -> int:
+    """Of one verb or of all."""
+    known = not options.about or options.about in VERBS
+    top = parser()
+    if options.about and known:
+        top.parse_args([options.about, "-h"])  # prints it and leaves with 0
+    top.print_help()
+    return codes.OK if known else codes.USAGE
+
+
+def _status(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("names", nargs="*", metavar="NAME")
+    verb.add_argument("--check", action="store_true", help="exit 3 unless all of them are healthy")
+    _json(verb)
+
+
+def _start(verb: argparse.ArgumentParser) -> None:
+    _names(verb)
+    verb.add_argument("--force", action="store_true", help="in spite of findings that block the start")
+    _waiting(verb, "return when they are healthy")
+
+
+def _stop(verb: argparse.ArgumentParser) -> None:
+    _names(verb)
+    verb.add_argument("--no-wait", action="store_true", help="return at once")
+    _timeout(verb)
+
+
+def _restart(verb: argparse.ArgumentParser) -> None:
+    _names(verb)
+    verb.add_argument("--reason", default="", metavar="TEXT", help="kept in the journal")
+    _waiting(verb, "return when they are healthy again")
+
+
+def _signal(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("signal", metavar="SIGNAL")
+    _names(verb)
+
+
+def _wait(verb: argparse.ArgumentParser) -> None:
+    _names(verb)
+    verb.add_argument("--for", dest="until", choices=("healthy", "stopped"), default="healthy")
+    _timeout(verb)
+    _json(verb)
+
+
+def _tail(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("name", metavar="NAME")
+    verb.add_argument("channel", nargs="?", choices=("stdout", "stderr"), help="both are in one file")
+    _maintail(verb)
+
+
+def _maintail(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("-f", "--follow", action="store_true", help="as it is written, until Ctrl-C")
     amount = verb.add_mutually_exclusive_group()
     amount.add_argument("-n", "--lines", type=_count, metavar="LINES")
@@ -155,57 +196,50 @@ def _add_tail(verb: argparse.ArgumentParser, *, with_name: bool) -> None:
     verb.add_argument("--raw", action="store_true", help="the bytes as they are, control characters too")
 
 
-def _add_changing(verbs: _Verbs) -> None:
-    start = _verb(verbs, "start", changing.start, "want servers up")
-    start.add_argument("names", nargs="+", metavar="NAME|all")
-    start.add_argument("--force", action="store_true", help="in spite of findings that block the start")
-    _add_waiting(start, "return when they are healthy")
-    stop = _verb(verbs, "stop", changing.stop, "want servers down; returns when they are gone")
-    stop.add_argument("names", nargs="+", metavar="NAME|all")
-    stop.add_argument("--no-wait", action="store_true", help="return at once")
-    _add_timeout(stop)
-    restart = _verb(verbs, "restart", changing.restart, "end the present attempt, start a fresh one")
-    restart.add_argument("names", nargs="+", metavar="NAME|all")
-    restart.add_argument("--reason", default="", metavar="TEXT", help="kept in the journal")
-    _add_waiting(restart, "return when they are healthy again")
-    send = _verb(verbs, "signal", changing.send_signal, "send a signal to the servers' leaders")
-    send.add_argument("signal", metavar="SIGNAL")
-    send.add_argument("names", nargs="+", metavar="NAME|all")
-    clear = _verb(verbs, "clear", changing.clear, "empty servers' log files")
-    clear.add_argument("names", nargs="+", metavar="NAME|all")
-    wait = _verb(verbs, "wait", changing.wait, "return as soon as servers are healthy, or gave up")
-    wait.add_argument("names", nargs="+", metavar="NAME|all")
-    wait.add_argument("--for", dest="until", choices=("healthy", "stopped"), default="healthy")
-    _add_timeout(wait)
-    _add_json(wait)
-    _verb(verbs, "shutdown", changing.shutdown, "stop every server, then the daemon")
+def _fg(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("name", metavar="NAME")
+    verb.set_defaults(follow=True, lines=None, bytes=0, rank=None, raw=False)
 
 
-def _add_help(verbs: _Verbs, top: argparse.ArgumentParser) -> None:
-    def show(_: Client, options: argparse.Namespace) -> int:
-        shown = verbs.choices.get(options.about, top) if options.about else top
-        shown.print_help()
-        return codes.OK if shown is not top or not options.about else codes.USAGE
-
-    _verb(verbs, "help", show, "this text, or a verb's").add_argument("about", nargs="?", metavar="VERB")
-
-
-def _verb(verbs: _Verbs, name: str, handler: object, text: str) -> argparse.ArgumentParser:
-    verb = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
-    verb.set_defaults(verb=handler)
-    return verb
+def _events(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("name", nargs="?", metavar="NAME")
+    verb.add_argument("-f", "--follow", action="store_true", help="as it happens")
+    verb.add_argument("--since", type=_count, metavar="ID", help="only events after this one")
+    verb.add_argument("-n", "--limit", type=_count, default=100, metavar="N")
+    _json(verb)
 
 
-def _add_json(verb: argparse.ArgumentParser) -> None:
+def _why(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("name", metavar="NAME")
+    _json(verb)
+
+
+def _pid(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("name", nargs="?", metavar="NAME|all")
+
+
+def _help(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("about", nargs="?", metavar="VERB")
+
+
+def _nothing(_: argparse.ArgumentParser) -> None:
+    return None
+
+
+def _names(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("names", nargs="+", metavar="NAME|all")
+
+
+def _json(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--json", action="store_true", help="as JSON")
 
 
-def _add_waiting(verb: argparse.ArgumentParser, text: str) -> None:
+def _waiting(verb: argparse.ArgumentParser, text: str) -> None:
     verb.add_argument("--wait", action="store_true", help=text)
-    _add_timeout(verb)
+    _timeout(verb)
 
 
-def _add_timeout(verb: argparse.ArgumentParser) -> None:
+def _timeout(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--timeout", type=_seconds, metavar="90s", help="exit 5 when it takes longer")
 
 
@@ -220,6 +254,27 @@ def _seconds(text: str) -> float:
         return seconds(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f'expected a duration such as "90s", got {text!r}') from None
+
+
+VERBS: dict[str, Verb] = {
+    "status": (reading.status, "one line a server", _status),
+    "start": (changing.start, "want servers up", _start),
+    "stop": (changing.stop, "want servers down; returns when they are gone", _stop),
+    "restart": (changing.restart, "end the present attempt, start a fresh one", _restart),
+    "signal": (changing.send_signal, "send a signal to the servers' leaders", _signal),
+    "wait": (changing.wait, "return as soon as servers are healthy, or gave up", _wait),
+    "why": (reading.why, "why a server is as it is", _why),
+    "events": (reading.events, "what happened", _events),
+    "tail": (reading.tail, "end of a server's log", _tail),
+    "maintail": (reading.maintail, "end of the daemon's log", _maintail),
+    "fg": (reading.tail, "a server's log from now on, until Ctrl-C", _fg),
+    "clear": (changing.clear, "empty servers' log files", _names),
+    "pid": (reading.pid, "pid of the daemon or of a server", _pid),
+    "version": (reading.version, "version of the daemon", _json),
+    "shutdown": (changing.shutdown, "stop every server, then the daemon", _nothing),
+    "connect": (join, "join standard input and output to the socket (what -H runs on the host)", _nothing),
+    "help": (show_help, "this text, or a verb's", _help),
+}
 
 
 if __name__ == "__main__":

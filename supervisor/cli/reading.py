@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 import sys
-from argparse import Namespace
-from collections.abc import Iterator
-from typing import Any
-from urllib.parse import quote
 
 from supervisor.cli import codes
-from supervisor.cli.connection import Client, RefusedError, UnreachableError
+from supervisor.cli.connection import RefusedError, UnreachableError
 from supervisor.cli.text import LogCleaner, as_json, clean, coloured, complain, say
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Iterator
+    from typing import Any
+
+    from supervisor.cli.connection import Client
+
+_UNRESERVED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
 _NAME_WIDTH = 30  # supervisorctl's columns
 _STATE_WIDTH = 10
 _DOWN = ("STOPPED", "EXITED", "FATAL", "UNKNOWN")
@@ -207,5 +212,7 @@ def _event_line(event: Any) -> str:
 
 
 def segment(name: str) -> str:
-    """A name as one segment of a path."""
-    return quote(name, safe="")
+    """A name as one segment of a path or one value of a query."""
+    return "".join(
+        chr(byte) if chr(byte) in _UNRESERVED else f"%{byte:02X}" for byte in name.encode("utf-8", "replace")
+    )

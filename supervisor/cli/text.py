@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import os
 import sys
-from typing import Any
 
 _COLOURS = {
     "RUNNING": "32",
@@ -42,7 +41,7 @@ def coloured(state: str, width: int) -> str:
     return f"\x1b[{_COLOURS[state]}m{padded}\x1b[0m"
 
 
-def as_json(value: Any) -> str:
+def as_json(value: object) -> str:
     """One line of JSON in ASCII: terminals and pipes get the same harmless bytes."""
     import json
 
