@@ -1,0 +1,83 @@
+"""Waits until what a server needs of the host is free: its devices' memory and its ports, or that they are back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from supervisor.actions import CheckDevices
+from supervisor.core.claims import Answer, weigh
+from supervisor.core.desk import REPLY_SLACK_S, Desk
+from supervisor.core.lifecycle import State, Trigger
+from supervisor.core.timers import Timer
+from supervisor.events import DevicesChecked
+
+
+class Claimer:
+    """Asks, again and again, and calls `proceed(note)` when the way is free or nobody can tell."""
+
+    def __init__(self, desk: Desk, wants_start: Callable[[], bool], proceed: Callable[[str], None]) -> None:
+        self._desk = desk
+        self._wants_start = wants_start
+        self._proceed = proceed
+        self._since = 0.0
+        self._asking = False
+        self._dirty = ""  # why the last answer was no
+        self._delay_s = 0.0
+        self.asked_to_start = False  # whether the last look was for a start
+
+    def look(self) -> None:
+        """Begin the wait."""
+        self._since = self._desk.now
+        self._delay_s = self._desk.settings.reclaim.recheck_s
+        self.ask()
+
+    def ask(self) -> None:
+        """Look once."""
+        self._asking = True
+        self.asked_to_start = self._wants_start()
+        self._desk.after(Timer.CHECK_LOST, REPLY_SLACK_S)
+        self._desk.do(CheckDevices(self._desk.number, self.asked_to_start))
+
+    def answered(self, event: DevicesChecked) -> None:
+        """The look's answer."""
+        desk = self._desk
+        if desk.state is not State.RECLAIMING or not self._asking:
+            return
+        self._asking = False
+        self._dirty = event.reason if event.clean is False else ""
+        desk.timers.cancel(Timer.CHECK_LOST)
+        match weigh(event, starting=self._wants_start(), waited_long=self._waited_long()):
+            case Answer.PROCEED:
+                if event.clean and desk.attempt:
+                    desk.attempt.memory_back(desk.now)
+                self._proceed(event.reason)
+            case Answer.WAIT:
+                self._later(event.reason)
+            case Answer.WAIT_FOR_OTHERS:
+                self._since = desk.now
+                self._later(event.reason)
+            case Answer.GIVE_UP:
+                desk.move(Trigger.GIVE_UP, event.reason)
+            case Answer.ISOLATE:
+                waited = f"not free after {desk.now - self._since:.0f} s: " if not event.quarantined else ""
+                desk.move(Trigger.ISOLATE, f"{waited}{event.reason}")
+
+    def unanswered(self) -> None:
+        """No answer at all. What was dirty is not taken for clean; else not knowing is no reason to wait."""
+        self._asking = False
+        reason = f"{self._dirty}; the last look was not answered"
+        if self._dirty and not self._wants_start() and self._waited_long():
+            self._desk.move(Trigger.ISOLATE, reason)
+        elif self._dirty:
+            self._later(reason)
+        else:
+            self._proceed("nobody could tell whether the devices are free")
+
+    def _waited_long(self) -> bool:
+        return self._desk.now - self._since >= self._desk.settings.reclaim.own_limit_s
+
+    def _later(self, reason: str) -> None:
+        desk = self._desk
+        desk.set("lifecycle", desk.state, reason)
+        desk.after(Timer.CHECK, self._delay_s)
+        self._delay_s = min(desk.settings.reclaim.recheck_max_s, self._delay_s * 1.5)
