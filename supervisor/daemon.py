@@ -43,6 +43,7 @@ from supervisor.shell.eventlog import EventLog
 from supervisor.shell.guard import guarded, log_bug
 from supervisor.shell.history import HistoryStore
 from supervisor.shell.host import Host
+from supervisor.shell.hostnews import HostNews
 from supervisor.shell.hub import Hub
 from supervisor.shell.leftovers import LeftoverProblem, end_leftovers
 from supervisor.shell.loop import ServerLoop
@@ -89,7 +90,7 @@ class Daemon:
         _make_directories(self._config)
         with _lock(Path(self._config.daemon.state_dir)):
             async with AsyncExitStack() as stack:
-                host = await self._open(stack)
+                host = self._host = await self._open(stack)
                 await self._end_leftovers(host)
                 tasks = await stack.enter_async_context(anyio.create_task_group())
                 for server in self._config.servers.values():
@@ -97,6 +98,7 @@ class Daemon:
                 await stack.enter_async_context(serve.serving(self._bindings()))
                 for what, work in (
                     ("gpus", host.devices.run),
+                    ("kernel log", HostNews(self._effects.values, host.devices).run),
                     ("signals", self._signals),
                     ("systemd", self._tell_systemd),
                 ):
@@ -220,11 +222,18 @@ class Daemon:
 
     def _announce(self, server: str, change: Announce) -> None:
         moment = clock.now()
-        if change.facet == "lifecycle" and change.after in (State.STOPPED, State.FATAL):
-            self._devices.release_lease(server)
+        if change.facet == "lifecycle":
+            self._settle(server, change)
         self._events.add(moment, server, change.facet, change.before, change.after, change.reason, change.attempt)
         if change.facet in ("lifecycle", "verdict", "phase", "goal"):
             log.info(change.facet, server=server, **{"from": change.before, "to": change.after}, reason=change.reason)
+
+    def _settle(self, server: str, change: Announce) -> None:
+        """What the end of an attempt means for the devices. A quarantined server keeps its own: are they free?"""
+        if change.after in (State.STOPPED, State.FATAL):
+            self._host.release(server)
+        elif change.after == State.RECLAIMING and change.before == State.STOPPING:
+            self._devices.blame(self._loops[server].snapshot())
 
     # --- what the API asks (supervisor.api.control.Control) ------------------------------------------------------
 

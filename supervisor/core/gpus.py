@@ -71,6 +71,12 @@ class DeviceBook:
                 self._see("absent", reason, now)
         return ()
 
+    def is_news(self, seen: XidSeen) -> bool:
+        """Whether this Xid has not been told of a moment ago by the other of its two sources."""
+        known = self._devices.get(seen.device)
+        told = known is not None and known.last_xid == seen.xid
+        return not (known and told and abs(seen.at - (known.last_xid_at or 0.0)) < SAME_XID_S)
+
     @property
     def pids_trusted(self) -> bool:
         """Whether the driver's pids are ours: inside a container only once one of them was seen alive."""
@@ -193,11 +199,9 @@ class DeviceBook:
         self._missing = [device for device in known if id(device) not in here]
 
     def _observe_xid(self, seen: XidSeen, now: float) -> tuple[QuarantineRecord, ...]:
-        if seen.device < 0:
+        if seen.device < 0 or not self.is_news(seen):
             return ()
         device = self._device(seen.device)
-        if seen.xid == device.last_xid and abs(seen.at - (device.last_xid_at or 0.0)) < SAME_XID_S:
-            return ()
         device.last_xid, device.last_xid_at = seen.xid, seen.at
         complaint = xid_complaint(self._table, seen.xid, device.gpu.recovery if device.gpu else None)
         record = device.put_out(complaint, now) if complaint else None

@@ -7,24 +7,28 @@ import os
 import pwd
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import anyio
 import anyio.to_thread
 import msgspec
 import structlog
 
 from supervisor.config import ServerConfig
-from supervisor.core.gpus import Claim, Culprit, DeviceBook, GpusView, Lease, Rules
-from supervisor.devices import DeviceRecord, GpuReport, GpuSample, QuarantineRecord
+from supervisor.core.gpus import Claim, Culprit, DeviceBook, GpusView, Lease, LeaseRefused, Rules
+from supervisor.devices import DeviceRecord, GpuReport, GpuSample, QuarantineRecord, XidSeen
 from supervisor.edge.gpu_feed import GpuFeed
 from supervisor.edge.holders import identify
 from supervisor.events import DevicesChecked
 from supervisor.shell import clock
+from supervisor.snapshot import ServerSnapshot
 
 log = structlog.get_logger()
 
 _RELAX_AFTER_S = 15.0
+_STORE_EVERY_S = 300.0  # baselines and error counts; a quarantine is stored at once
 
 
 class Devices:
@@ -37,20 +41,62 @@ class Devices:
         self._book = DeviceBook(Rules(), wall_offset_s=time.time() - time.monotonic(), now=clock.monotonic())
         self._feed: GpuFeed | None = None
         self._asked_at = 0.0
+        self._stored = b""
+        self._store_now = anyio.Event()
+        self._sight = ("", "")
+        self._struck: set[tuple[int, int]] = set()
+        self.killed: Counter[tuple[str, str]] = Counter()  # holders of memory that we killed, by server and kind
         self._restore()
 
+    # --- the tasks of the daemon -------------------------------------------------------------------------------------
+
     async def run(self) -> None:
-        """Read the feed until cancelled."""
+        """Read the feed until cancelled, and keep on disk what the next daemon must know."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._store_for_ever, name="gpus: store")
+                await self._read()
+        finally:
+            self._write(self._records())
+
+    async def _read(self) -> None:
         async with GpuFeed() as feed:
             self._feed = feed
             async for report in feed:
-                await self._take(report)
+                await self.take(report)
                 if clock.monotonic() - self._asked_at > _RELAX_AFTER_S:
                     feed.relax()
+
+    async def take(self, report: GpuReport) -> None:
+        """One report: of the feed, or an Xid of the kernel's log."""
+        pids = _pids(report) if isinstance(report, GpuSample) else ()
+        owners = await anyio.to_thread.run_sync(identify, pids, self._server_of) if pids else ()
+        if isinstance(report, XidSeen) and self._book.is_news(report):
+            log.warning("xid", gpu=report.device, xid=report.xid)
+        self._quarantined(self._book.observe(report, owners, clock.monotonic()))
+        self._tell_sight()
+        self._changed()
+
+    def device_at(self, pci: str) -> int:
+        """The device of a PCI address, -1 when there is none."""
+        return self._book.device_at(pci)
+
+    # --- what people see and ask -------------------------------------------------------------------------------------
 
     def view(self) -> GpusView:
         """All devices for people."""
         return self._book.view()
+
+    def release(self, device: int) -> bool:
+        """An operator puts a quarantined device back into use; False when it was not quarantined."""
+        released = self._book.release(device)
+        if released:
+            log.info("gpu released", gpu=device)
+            self._store_now.set()
+            self._changed()
+        return released
+
+    # --- what servers ask --------------------------------------------------------------------------------------------
 
     def leased(self, server: str) -> tuple[int, ...]:
         """The devices that the server has now."""
@@ -60,37 +106,37 @@ class Devices:
         """The server rests and its memory is back."""
         self._book.release_lease(server)
 
-    def release(self, device: int) -> bool:
-        """An operator puts a quarantined device back into use; False when it was not quarantined."""
-        released = self._book.release(device)
-        if released:
-            log.info("gpu released", gpu=device)
-            self._store()
-            self._changed()
-        return released
+    def check(self, config: ServerConfig, attempt: int, after: float, *, start: bool) -> DevicesChecked:
+        """Whether the server's devices are free by looks from `after` on.
 
-    def check(self, config: ServerConfig, attempt: int, after: float) -> DevicesChecked:
-        """Whether the server's devices are free by looks from `after` on. Leases them to it on the way."""
+        For a start they are leased first; otherwise those that it has are looked at.
+        """
         if not config.gpus.size:
             return DevicesChecked(attempt, True)
         self._hurry()
-        lease = self._book.lease(config.name, config.gpus)
-        if not isinstance(lease, Lease):
-            return DevicesChecked(attempt, False, lease.reason, quarantined=lease.quarantined)
-        claim = Claim(
-            config.name, lease.devices, config.memory_tolerance_bytes, config.on_foreign, _uid(config.user), after
-        )
-        finding, records = self._book.check(claim, clock.monotonic())
+        lease = self._book.lease(config.name, config.gpus) if start else None
+        if isinstance(lease, LeaseRefused):
+            return _refusal(lease, attempt)
+        devices = lease.devices if isinstance(lease, Lease) else self._book.leased(config.name)
+        if not devices:
+            return DevicesChecked(attempt, True)
+        finding, records = self._book.check(_claim(config, devices, after, start), clock.monotonic())
         self._quarantined(records)
         for culprit in finding.kill:
-            _kill(config.name, culprit)
+            self._strike(config.name, culprit)
         return finding.event(attempt)
 
-    async def _take(self, report: GpuReport) -> None:
-        pids = _pids(report) if isinstance(report, GpuSample) else ()
-        owners = await anyio.to_thread.run_sync(identify, pids, self._server_of) if pids else ()
-        self._quarantined(self._book.observe(report, owners, clock.monotonic()))
-        self._changed()
+    def blame(self, server: ServerSnapshot) -> None:
+        """The server has failed: count it against the devices that the failure points at, if it does."""
+        if server.diagnosis is None:
+            return
+        cause = server.diagnosis.cause
+        for device in self._book.suspects(server.name, cause, server.started or 0.0):
+            log.warning("gpu blamed", gpu=device, server=server.name, cause=cause)
+            record = self._book.blame(device, f"{server.name}: {cause}", clock.monotonic())
+            self._quarantined((record,) if record else ())
+
+    # --- inside ------------------------------------------------------------------------------------------------------
 
     def _hurry(self) -> None:
         self._asked_at = clock.monotonic()
@@ -100,11 +146,27 @@ class Devices:
     def _quarantined(self, records: Iterable[QuarantineRecord]) -> None:
         for record in records:
             log.warning("gpu quarantined", gpu=record.device, uuid=record.uuid, kind=record.kind, reason=record.reason)
-            self._store()
+            self._store_now.set()
+
+    def _tell_sight(self) -> None:
+        sight = self._book.sight
+        if sight != self._sight[0]:
+            reason = self._book.view().reason
+            log.info("gpu feed", **{"from": self._sight[0], "to": sight}, reason=reason)
+            self._sight = (sight, reason)
+
+    def _strike(self, server: str, culprit: Culprit) -> None:
+        """Asked for at every look until it is gone; it counts once."""
+        if _kill(server, culprit) and (culprit.pid, culprit.start_ticks) not in self._struck:
+            self._struck.add((culprit.pid, culprit.start_ticks))
+            self.killed[server, culprit.kind] += 1
+
+    # --- on disk -----------------------------------------------------------------------------------------------------
 
     def _restore(self) -> None:
         try:
-            self._book.restore(msgspec.json.decode(self._path.read_bytes(), type=tuple[DeviceRecord, ...]))
+            self._stored = self._path.read_bytes()
+            self._book.restore(msgspec.json.decode(self._stored, type=tuple[DeviceRecord, ...]))
         except FileNotFoundError:
             return
         except (OSError, msgspec.DecodeError) as problem:
@@ -113,13 +175,50 @@ class Devices:
                 self._path.replace(aside)
             log.warning("state", problem=f"cannot use {self._path}: {problem}; moved aside to {aside}")
 
-    def _store(self) -> None:
+    def _records(self) -> bytes:
+        return msgspec.json.encode(self._book.records())
+
+    async def _store_for_ever(self) -> None:
+        while True:
+            with anyio.move_on_after(_STORE_EVERY_S):
+                await self._store_now.wait()
+            self._store_now = anyio.Event()
+            await anyio.to_thread.run_sync(self._write, self._records())
+
+    def _write(self, records: bytes) -> None:
+        if records == self._stored:
+            return
         new = self._path.with_suffix(".new")
         try:
-            new.write_bytes(msgspec.json.encode(self._book.records()))
+            with new.open("wb") as file:
+                file.write(records)
+                file.flush()
+                os.fsync(file.fileno())
             new.replace(self._path)
         except OSError as problem:
             log.warning("state", problem=f"cannot write {self._path}: {problem.strerror}; kept in memory only")
+        else:
+            self._stored = records
+
+
+def _refusal(lease: LeaseRefused, attempt: int) -> DevicesChecked:
+    waiting = not (lease.quarantined or lease.refuse)
+    return DevicesChecked(
+        attempt, False, lease.reason, quarantined=lease.quarantined, waiting=waiting, refuse=lease.refuse
+    )
+
+
+def _claim(config: ServerConfig, devices: tuple[int, ...], after: float, start: bool) -> Claim:
+    return Claim(
+        config.name,
+        devices,
+        config.memory_tolerance_bytes,
+        config.on_foreign,
+        _uid(config.user),
+        after,
+        rest=not start,
+        limit_s=config.reclaim_limit_s,
+    )
 
 
 def _pids(report: GpuSample) -> tuple[int, ...]:
@@ -132,18 +231,21 @@ def _uid(user: str | None) -> int:
     return os.geteuid()
 
 
-def _kill(server: str, culprit: Culprit) -> None:
+def _kill(server: str, culprit: Culprit) -> bool:
     """Kill beyond mistaking: the descriptor is taken first, then the start time compared, then the signal sent."""
     try:
         descriptor = os.pidfd_open(culprit.pid)
     except OSError:
-        return  # gone already
+        return False  # gone already
     try:
         stat = Path(f"/proc/{culprit.pid}/stat").read_bytes().rpartition(b")")[2].split()
-        if int(stat[19]) == culprit.start_ticks:
-            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-            log.warning("memory holder killed", server=server, pid=culprit.pid, kind=culprit.kind, user=culprit.user)
+        if int(stat[19]) != culprit.start_ticks:
+            return False
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
     except (OSError, IndexError, ValueError) as problem:
         log.warning("memory holder lives", server=server, pid=culprit.pid, problem=str(problem))
+        return False
     finally:
         os.close(descriptor)
+    log.warning("memory holder killed", server=server, pid=culprit.pid, kind=culprit.kind, user=culprit.user)
+    return True

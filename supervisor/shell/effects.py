@@ -17,8 +17,8 @@ from supervisor.edge import evidence, listener
 from supervisor.edge.process import Limit, SpawnPlan, Tree, new_marker, spawn
 from supervisor.events import (
     AnyEvent,
-    DevicesChecked,
     Exited,
+    HostOomKilled,
     Listener,
     LogUnreadable,
     Probed,
@@ -33,11 +33,14 @@ from supervisor.shell.environment import EnvironmentRefusedError, build
 from supervisor.shell.guard import Report, guarded
 from supervisor.shell.host import Host
 from supervisor.shell.logfeed import LogFeed
+from supervisor.shell.premises import Premises
+from supervisor.shell.tidy import tidy
 from supervisor.snapshot import ServerSnapshot
 
 _EXIT_NEWS_S = 2.0
 _KILL_LIMIT_S = 20.0
 _LOOK_EVERY_S = 5.0
+_FREEZE_LIMIT_S = 2.0  # one stuck in the kernel never freezes, and is killed all the same as far as it goes
 
 
 class Effects:
@@ -68,8 +71,8 @@ class Effects:
         self._feed: LogFeed | None = None
         self._exit_posted = anyio.Event()
         self._looked_at = 0.0
-        self._claimed_at = 0.0
-        self._waiting = False
+        self._oom_kills = 0
+        self._premises = Premises(config, settings, facts, host)
 
     @property
     def tree(self) -> Tree | None:
@@ -88,8 +91,6 @@ class Effects:
             case Probe():
                 self._begin(self._probe, action)
             case CheckDevices():
-                if not self._waiting:  # only looks from the beginning of the wait on count
-                    self._claimed_at = clock.monotonic()
                 self._begin(self._check, action)
             case KeepEvidence():
                 self._begin(self._keep_evidence, action)
@@ -112,6 +113,7 @@ class Effects:
             cgroup = self._host.cgroups.server(self._settings.name) if self._host.cgroups else None
             if cgroup:
                 await anyio.to_thread.run_sync(cgroup.prepare)
+                self._oom_kills = cgroup.oom_kills() or 0
             # Noted before it exists: a daemon that dies in between must not leave what the next one cannot find.
             note = Spawned(action.attempt, 0, cgroup=cgroup.path if cgroup else "", log_path=plan.log_path)
             await anyio.to_thread.run_sync(self._host.trees.put, plan.server, plan.marker, note)
@@ -177,10 +179,32 @@ class Effects:
         if tree is None or tree.attempt != action.attempt:
             await self._post(TreeEmptied(action.attempt))
             return
+        await self._tell_oom(tree)
+        await self._freeze(tree)
         result = await tree.kill(_KILL_LIMIT_S)
         if isinstance(result, TreeEmptied):
             await self._close(tree)
         await self._post(result)
+
+    async def tell(self, event: HostOomKilled) -> None:
+        """News of the host that concern this server."""
+        await self._post(event)
+
+    async def _tell_oom(self, tree: Tree) -> None:
+        """The cgroup counts what the kernel's OOM killer ended; the kernel's log, which names it, may be closed."""
+        if tree.cgroup is None or self._host.cgroups is None:
+            return
+        kills = (self._host.cgroups.server(tree.server).oom_kills() or 0) - self._oom_kills
+        if kills > 0:
+            self._oom_kills += kills
+            await self._post(HostOomKilled(tree.attempt, source=f"memory.events of its cgroup counts {kills}"))
+
+    async def _freeze(self, tree: Tree) -> None:
+        """Nobody forks away meanwhile; SIGKILL reaches the frozen, too."""
+        if self._config.stop.freeze and tree.cgroup is not None and self._host.cgroups is not None:
+            cgroup = self._host.cgroups.server(tree.server)
+            await anyio.to_thread.run_sync(cgroup.freeze, True)
+            await cgroup.frozen(_FREEZE_LIMIT_S)
 
     async def _close(self, tree: Tree) -> None:
         """The exit status and the log's last words come before the news that the tree is empty."""
@@ -193,6 +217,7 @@ class Effects:
             await anyio.to_thread.run_sync(tree.cgroup.remove)
         self._host.trees.remove(tree.server)
         self._tree = self._feed = None
+        await tidy(self._profile.leftovers, self._config, tree.known_pids)
 
     # --- looking -------------------------------------------------------------------------------------------------
 
@@ -221,13 +246,7 @@ class Effects:
         return whose
 
     async def _check(self, action: CheckDevices) -> None:
-        checked = self._host.devices.check(self._config, action.attempt, self._claimed_at)
-        if checked.clean is not False and self._settings.port and self._tree is None:
-            holder = await listener.holder(self._settings.port)
-            if holder is not None:
-                checked = DevicesChecked(action.attempt, False, str(holder), ports=(str(holder),))
-        self._waiting = checked.clean is False
-        await self._post(checked)
+        await self._post(await self._premises.look(action))
 
     async def _remember(self, action: Remember) -> None:
         await anyio.to_thread.run_sync(self._host.history.add, self._settings.name, action.record)

@@ -13,6 +13,7 @@ from supervisor.edge.tail import Watcher
 from supervisor.shell.devices import Devices
 from supervisor.shell.history import HistoryStore
 from supervisor.shell.hub import Hub
+from supervisor.shell.portbook import PortBook
 from supervisor.shell.trees import TreeStore
 
 
@@ -32,6 +33,12 @@ class Host:
     devices: Devices
     history: HistoryStore
     evidence_dir: Path = field(default=Path())
+    ports: PortBook = field(default_factory=PortBook)
+
+    def release(self, server: str) -> None:
+        """The server rests, and what it had is proven free: others may have its devices and ports."""
+        self.devices.release_lease(server)
+        self.ports.release(server)
 
     def log_path(self, server: str, attempt: int) -> Path:
         """Every attempt writes a file of its own: the kernel appends, nobody rotates under the writer's feet."""

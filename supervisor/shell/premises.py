@@ -1,0 +1,72 @@
+"""Looks whether one server may start here, or has given back what was its own: devices, ports, room for its log."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from msgspec.structs import replace
+
+from supervisor.actions import CheckDevices
+from supervisor.config import ServerConfig
+from supervisor.core.settings import Settings
+from supervisor.edge import hostwatch, listener
+from supervisor.events import DevicesChecked
+from supervisor.ports import PortUse
+from supervisor.profile import CommandFacts
+from supervisor.shell import clock
+from supervisor.shell.host import Host
+from supervisor.units import format_bytes
+
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the kernel's, not a file of ours
+_LOW_BYTES = 512 << 20  # of shared memory and of the log's disk: a start goes on, and its reason says so
+_FULL_BYTES = 1 << 20
+
+
+class Premises:
+    """One server's. Everything is asked anew at each look."""
+
+    def __init__(self, config: ServerConfig, settings: Settings, facts: CommandFacts, host: Host) -> None:
+        self._config = config
+        self._host = host
+        own = (PortUse(settings.port, "requests"),) if settings.port else ()
+        self._ports = own + facts.ports
+        self._since = 0.0
+        self._waiting = False
+
+    async def look(self, action: CheckDevices) -> DevicesChecked:
+        """The answer to the action. Only looks at the devices from the beginning of a wait on count."""
+        if not self._waiting:
+            self._since = clock.monotonic()
+        found = self._host.devices.check(self._config, action.attempt, self._since, start=action.start)
+        if action.start and found.clean is not False:
+            found = await self._look_around(found)
+        self._waiting = found.clean is False
+        return found
+
+    async def _look_around(self, found: DevicesChecked) -> DevicesChecked:
+        held = self._host.ports.claim(self._config.name, self._ports) or [text async for text in self._held()]
+        if held:
+            return DevicesChecked(found.attempt, False, "; ".join(held), ports=tuple(held))
+        full, low = await self._space()
+        if full:
+            return DevicesChecked(found.attempt, False, "; ".join(full), waiting=True)
+        return replace(found, reason="; ".join(filter(None, (found.reason, *low))))
+
+    async def _held(self) -> AsyncIterator[str]:
+        for use in self._ports:
+            holder = await listener.holder(use.port)
+            if holder is not None:
+                yield str(holder) if use.purpose == "requests" else f"{holder} (needed for {use.purpose})"
+
+    async def _space(self) -> tuple[list[str], list[str]]:
+        """What is full, and what is nearly so. Shared memory matters where there are devices: ranks talk by it."""
+        full, low = [], []
+        for path, matters in ((str(self._host.log_dir), True), (SHARED_MEMORY, bool(self._config.gpus.size))):
+            space = await hostwatch.space(path) if matters else None
+            if space is None:  # not there, or it does not answer: unknown is no reason to wait
+                continue
+            if space.free_bytes < _FULL_BYTES:
+                full.append(f"{path} is full: {format_bytes(space.free_bytes)} are left of its file system")
+            elif space.free_bytes < _LOW_BYTES:
+                low.append(f"{path} is nearly full: {format_bytes(space.free_bytes)} are left")
+        return full, low
