@@ -31,7 +31,7 @@ from supervisor.edge.cgroup import find_cgroup_root
 from supervisor.edge.journal import Journal
 from supervisor.edge.notify import Notifier
 from supervisor.edge.probe import Prober
-from supervisor.edge.process import become_subreaper, ignore_orphan_signals, protect_from_oom
+from supervisor.edge.process import Household, become_subreaper, ignore_orphan_signals, protect_from_oom
 from supervisor.edge.process.owner import server_of
 from supervisor.edge.tail import watcher
 from supervisor.events import SignalRequested, StartRequested, StopRequested
@@ -98,6 +98,7 @@ class Daemon:
                 await stack.enter_async_context(serve.serving(self._bindings()))
                 for what, work in (
                     ("gpus", host.devices.run),
+                    ("orphans", host.household.reap_forever),
                     ("kernel log", HostNews(self._effects.values, host.devices).run),
                     ("signals", self._signals),
                     ("systemd", self._tell_systemd),
@@ -130,6 +131,7 @@ class Daemon:
             state_dir=state,
             environment=dict(os.environ),
             devices=self._devices,
+            household=Household(),  # before the first helper process: they inherit its mark
             history=HistoryStore(state / "history"),
             evidence_dir=state / "evidence",
         )

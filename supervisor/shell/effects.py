@@ -125,6 +125,7 @@ class Effects:
             self._host.trees.remove(plan.server)
             await self._post(made)
             return
+        self._host.household.add(made)
         self._tree, self._exit_posted = made, anyio.Event()
         with contextlib.suppress(OSError):  # a full disk: the note from before the spawn finds the tree as well
             await anyio.to_thread.run_sync(self._host.trees.put, plan.server, plan.marker, made.spawned)

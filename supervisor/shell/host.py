@@ -9,6 +9,7 @@ from pathlib import Path
 from supervisor.edge.cgroup import CgroupRoot
 from supervisor.edge.journal import Journal
 from supervisor.edge.probe import Prober
+from supervisor.edge.process import Household
 from supervisor.edge.tail import Watcher
 from supervisor.shell.devices import Devices
 from supervisor.shell.history import HistoryStore
@@ -31,6 +32,7 @@ class Host:
     state_dir: Path
     environment: Mapping[str, str]
     devices: Devices
+    household: Household
     history: HistoryStore
     evidence_dir: Path = field(default=Path())
     ports: PortBook = field(default_factory=PortBook)

@@ -1,4 +1,4 @@
-"""Every byte of a log comes once, in order and soon, whatever becomes of the file; a flood leaves the loop to others."""
+"""Every byte of a log comes once, in order and soon, whatever befalls the file; a flood leaves the loop to others."""
 
 from __future__ import annotations
 

@@ -18,7 +18,6 @@ import anyio
 from supervisor.edge.process import scan
 from supervisor.edge.process.tree import Tree
 
-HELPER_NAME = "SGLSUP_HELPER_OF"
 SETTLED_S = 0.2  # a helper between fork and exec looks like an orphan, for a millisecond
 REAP_PERIOD_S = 2.0
 
@@ -29,7 +28,7 @@ class Household:
     def __init__(self) -> None:
         self._trees: set[Tree] = set()
         self._mark = f"{os.getpid()}:{secrets.token_hex(8)}"
-        os.environ[HELPER_NAME] = self._mark
+        os.environ[scan.HELPER_NAME] = self._mark
 
     def add(self, tree: Tree) -> None:
         """From now on the tree's sweeps look at our orphans too, until it is closed."""
@@ -71,7 +70,10 @@ class Household:
                 environment = file.read()
         except OSError:
             return True
-        return scan.MARKER_NAME.encode() + b"=" in environment or f"{HELPER_NAME}={self._mark}".encode() in environment
+        return (
+            scan.MARKER_NAME.encode() + b"=" in environment
+            or f"{scan.HELPER_NAME}={self._mark}".encode() in environment
+        )
 
     async def reap_forever(self, period_s: float = REAP_PERIOD_S) -> None:
         """Reap dead orphans until cancelled. Our other children are left to who started them."""

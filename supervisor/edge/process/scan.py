@@ -19,6 +19,7 @@ import msgspec
 
 Identity: TypeAlias = tuple[int, int]
 MARKER_NAME = "SGLSUP_TREE"
+HELPER_NAME = "SGLSUP_HELPER_OF"  # in the environment of the daemon's own helpers, never in a server's
 
 
 class Process(msgspec.Struct, frozen=True):

@@ -144,7 +144,7 @@ def _make_order(plan: SpawnPlan, cgroup: str) -> bytes:
     return marshal.dumps(
         {
             "command": list(plan.command),
-            "environment": {**plan.environment, scan.MARKER_NAME: plan.marker},
+            "environment": _environment(plan),
             "directory": plan.directory,
             "cgroup": cgroup,
             "oom_score_adj": plan.oom_score_adj,
@@ -156,6 +156,11 @@ def _make_order(plan: SpawnPlan, cgroup: str) -> bytes:
             "groups": groups,
         }
     )
+
+
+def _environment(plan: SpawnPlan) -> dict[str, str]:
+    kept = {name: value for name, value in plan.environment.items() if name != scan.HELPER_NAME}
+    return kept | {scan.MARKER_NAME: plan.marker}
 
 
 def _identity(user: str, group: str) -> tuple[int | None, int | None, list[int]]:

@@ -103,6 +103,16 @@ async def test_our_helper_in_its_own_session_is_no_orphan(start: Starter, househ
         helper.wait()
 
 
+async def test_a_server_never_passes_for_a_helper(start: Starter, household: Household) -> None:
+    """The daemon's environment, its mark included, is what a server without a user of its own is given."""
+    tree = await start("env", environment=dict(os.environ))
+    await tree.exited()
+    text = Path(tree.spawned.log_path).read_text()
+    assert "SGLSUP_HELPER_OF" in os.environ
+    assert "SGLSUP_HELPER_OF" not in text
+    assert f"SGLSUP_TREE={tree.marker}" in text
+
+
 async def test_dead_orphans_are_reaped_and_others_children_are_not(start: Starter, household: Household) -> None:
     tree = await start("sh", "-c", "(setsid sh -c 'echo $$ > orphan; exit 3' &) ; exec sleep 600")
     household.add(tree)
