@@ -120,4 +120,5 @@ class CauseFinder:
 
     def _guess_alive(self, stage: str) -> Guess | None:
         hang = self._profile.hangs.get(stage)
-        return Guess(hang, 0.35) if hang else None
+        restart = "yes" if stage == self._profile.stages[-1] else "maybe"  # nothing says that it must stall again
+        return Guess(hang, 0.35, restart) if hang else None

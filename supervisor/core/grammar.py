@@ -135,7 +135,8 @@ class LogReader:
 
     def _traceback(self, block: TracebackBlock) -> list[LineMatched]:
         found = self._signatures.traceback(block) or [Found(TRACEBACK, {})]
-        common = {**block.fields(), "stage": self._rules.place(block.frames)}
+        figures = {name: value for one in found for name, value in one.fields.items()}  # one text may hold all numbers
+        common = {**figures, **block.fields(), "stage": self._rules.place(block.frames)}
         return [
             LineMatched(
                 self._attempt,
@@ -143,7 +144,7 @@ class LogReader:
                 one.name,
                 block.rank,
                 block.stamp,
-                {**common, **one.fields},
+                common,
                 block.summary[:TEXT_KEPT],
             )
             for one in found
