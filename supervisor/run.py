@@ -89,7 +89,7 @@ def _report() -> Report:
         logs.configure(cast(TextIO, Above(live)), pretty=False, level=logging.WARNING)
         return live
     logs.configure(pretty=False, level=logging.WARNING)
-    return JsonReport()
+    return JsonReport(sys.stdout.fileno())
 
 
 def _refuse(why: str) -> int:

@@ -54,10 +54,10 @@ class Report(Protocol):
 
 
 class JsonReport:
-    """One line a change on standard output. A reader that stalls or goes away never holds up the server."""
+    """One line a change. A reader that stalls or goes away never holds up the server."""
 
-    def __init__(self) -> None:
-        self._descriptor = sys.stdout.fileno()
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
         self._open = True
 
     async def begin(self, server: str, log_path: str, socket: str) -> None:
