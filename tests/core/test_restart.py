@@ -55,6 +55,11 @@ def test_a_cause_that_no_restart_mends_is_fatal_at_once_with_its_remedy() -> Non
     assert "use another draft" in decision.reason
 
 
+def test_without_a_budget_the_first_failure_is_the_last() -> None:
+    decision = book(budget=0).decide(ending())
+    assert (decision.next, decision.reason) == (Next.FATAL, "exited with status 1; restarts are switched off")
+
+
 def test_a_guess_is_no_reason_to_leave_a_server_down() -> None:
     assert book().decide(ending(restart="no", confidence=0.4)).next is Next.BACKOFF
 
