@@ -190,7 +190,8 @@ async def test_the_log_file_is_not_for_everybody(start: Starter, tmp_path: Path)
 async def test_a_command_that_can_never_run(
     tmp_path: Path, cgroup: ServerCgroup | None, command: tuple[str, ...], reason: str
 ) -> None:
-    plan = plan_for(tmp_path, *(command or ("x",)))
+    # A PATH with a directory that we may not enter would make it "Permission denied", as execvp has it.
+    plan = plan_for(tmp_path, *(command or ("x",)), environment={"PATH": "/usr/bin:/bin"})
     refused = await spawn_refused(type(plan)(**{**as_dict(plan), "command": command}), cgroup)
     assert refused.permanent
     assert refused.reason == reason
