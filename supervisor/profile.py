@@ -213,6 +213,7 @@ class Cause(Part, frozen=True):
     remedy: str
     stage: str = ""
     remedy_computed: str = ""
+    backoff_factor: float = 1.0  # patience before a restart, beside that of other classes
 
 
 class Place(Part, frozen=True):

@@ -80,6 +80,14 @@ class PhaseDeadline(msgspec.Struct, frozen=True):
     limit_s: Duration | None = msgspec.field(default=None, name="limit")
 
 
+class CauseAction(enum.StrEnum):
+    """What follows a failure of a class."""
+
+    RETRY = "retry"  # within the budget, after the backoff
+    FATAL = "fatal"
+    QUARANTINE = "quarantine"
+
+
 class RestartConfig(msgspec.Struct, frozen=True):
     """Exponential backoff with jitter, and a budget of restarts per window."""
 
@@ -89,6 +97,8 @@ class RestartConfig(msgspec.Struct, frozen=True):
     window_s: Duration = msgspec.field(default=3600.0, name="window")
     factor: Annotated[float, msgspec.Meta(ge=1)] = 2.0
     jitter: Ratio = 0.2
+    same_cause: Annotated[int, msgspec.Meta(ge=1)] = 3
+    causes: dict[str, CauseAction] = msgspec.field(default_factory=dict)
 
 
 class ReadinessConfig(msgspec.Struct, frozen=True):

@@ -33,6 +33,7 @@ from supervisor.events import (
 from supervisor.profile import CommandFacts, Profile
 from supervisor.snapshot import DiagnosisView, ExitView, StartupView, StopView
 
+_SIGKILL = 9
 HOST_OOM = "host-oom-killed"  # of the classes of causes
 _OOM_RECENT_S = 300.0  # a helper that the kernel killed hours ago did not end the server
 
@@ -248,6 +249,8 @@ class Attempt:
 
     def killing(self, now: float) -> None:
         """What is left is being killed."""
+        if self.exit is None:  # what ended before our kill was not ended by it
+            self.signals.add(_SIGKILL)
         self.stop_begins("kill", now)
         if self.stop.kill_s is None:
             self.stop = replace(self.stop, kill_s=self._stopping_s(now))
@@ -286,9 +289,11 @@ class Attempt:
 
     def conclude(self, now: float) -> DiagnosisView:
         """Class, evidence and remedy of the end, from the log, the exit code and our own signals."""
-        code = self.exit.code if self.exit else None
-        view = self.view(now)
-        self.diagnosis = self._finder.conclude(code, frozenset(self.signals), alive=self.exit is None, stage=view.stage)
+        # A server that we judged stalled was alive until our own kill: its exit status tells of us, not of it.
+        stalled = self.ending is EndKind.STALL
+        code = self.exit.code if self.exit and not stalled else None
+        alive = stalled or self.exit is None
+        self.diagnosis = self._finder.conclude(code, frozenset(self.signals), alive=alive, stage=self.view(now).stage)
         if self.oom is not None and now - self.oom_at < _OOM_RECENT_S:
             self.diagnosis = self._oom_diagnosis(self.oom)
         return self.diagnosis

@@ -50,12 +50,12 @@ class Clue(msgspec.Struct):
         """The class, by where it happened."""
         return self.signature.by_stage.get(self.stage, self.signature.cause)
 
-    def restart(self, served: bool) -> str:
-        """Whether a restart can help, as far as the signature itself says."""
+    def restart(self, stage: str, served: bool) -> str:
+        """Whether a restart can help, as far as the signature itself says; "served" = after requests were answered."""
         by_stage = self.signature.restart_by_stage
-        if served and self.stage == "serving" and "served" in by_stage:
+        if served and self.stage == stage and "served" in by_stage:
             return by_stage["served"]
-        return by_stage.get(self.stage, self.signature.restart)
+        return by_stage.get(stage, self.signature.restart)
 
 
 class ClueBook:

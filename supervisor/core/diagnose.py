@@ -57,11 +57,11 @@ class CauseFinder:
         """The cause of the end, or (`alive`) of the stall or the trouble; what to change; whether a restart helps."""
         best = best or self.best(_SEVERITIES_ALIVE if alive else _SEVERITIES_ENDED)
         if best is not None and best.weight >= _SURE:
-            return self.view_of(self.behind(best))
+            return self.view_of(self.behind(best), stage)
         guess = self._guess_alive(stage) if alive else self._guess_ended(exit_code, signals_sent, stage)
         if guess is not None:
             return self.view_of_guess(guess, best)
-        return self.view_of(best) if best is not None else self.view_of_guess(Guess(NO_EVIDENCE, 0.1), None)
+        return self.view_of(best, stage) if best is not None else self.view_of_guess(Guess(NO_EVIDENCE, 0.1), None)
 
     def best(self, severities: tuple[str, ...]) -> Clue | None:
         """The most telling clue of these kinds; of equals the first."""
@@ -77,11 +77,13 @@ class CauseFinder:
             return clue
         return next((other for other in self._clues.all() if other.signature.explains_hang), clue)
 
-    def view_of(self, clue: Clue) -> DiagnosisView:
-        """The answer that a clue gives."""
+    def view_of(self, clue: Clue, stage: str) -> DiagnosisView:
+        """The answer that a clue gives. The event loop also runs before anything is served: `stage` knows better."""
+        last = self._profile.stages[-1]
+        where = stage if clue.stage == last and stage and not self._clues.served else clue.stage
         cause = self._figures.resolve(clue)
         known = self._profile.cause(cause)
-        restart = clue.restart(self._clues.served) if cause == clue.cause else ""
+        restart = clue.restart(where, self._clues.served) if cause == clue.cause else ""
         return DiagnosisView(
             cause=cause,
             restart=restart or (known.restart if known else "maybe"),

@@ -7,8 +7,9 @@ from hashlib import sha256
 
 import msgspec
 
-from supervisor.config import PhaseDeadline, ServerConfig
+from supervisor.config import CauseAction, PhaseDeadline, ServerConfig
 from supervisor.core.settings import (
+    CauseRule,
     DetectorSettings,
     PhaseLimit,
     ReadinessSettings,
@@ -41,7 +42,7 @@ def resolve(config: ServerConfig, profile: Profile, facts: CommandFacts, gpus: t
         deadlines=_deadlines(config, profile),
         readiness=_readiness(config, profile),
         stop=_stop(config),
-        restart=_restart(config),
+        restart=_restart(config, profile),
         serving=_serving(config),
         detectors=DetectorSettings(**msgspec.structs.asdict(config.detectors)),
         history_key=_history_key(config, profile),
@@ -96,8 +97,12 @@ def _serving(config: ServerConfig) -> ServingSettings:
     )
 
 
-def _restart(config: ServerConfig) -> RestartSettings:
+def _restart(config: ServerConfig, profile: Profile) -> RestartSettings:
+    """Rules per cause: the profile's classes, with the file's word over them."""
     own = config.restart
+    rules = {cause.name: CauseRule(_action(cause.restart), cause.backoff_factor) for cause in profile.causes}
+    for name, action in own.causes.items():
+        rules[name] = CauseRule(action, rules[name].backoff_factor if name in rules else 1.0, told=True)
     return RestartSettings(
         backoff_s=own.backoff_s,
         backoff_max_s=own.backoff_max_s,
@@ -105,7 +110,13 @@ def _restart(config: ServerConfig) -> RestartSettings:
         jitter=own.jitter,
         budget=own.budget,
         window_s=own.window_s,
+        same_cause_limit=own.same_cause,
+        rules=rules,
     )
+
+
+def _action(restart: str) -> CauseAction:
+    return CauseAction.FATAL if restart == "no" else CauseAction.RETRY
 
 
 def _history_key(config: ServerConfig, profile: Profile) -> str:

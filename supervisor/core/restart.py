@@ -7,8 +7,11 @@ from zlib import crc32
 
 import msgspec
 
-from supervisor.core.settings import RestartSettings
+from supervisor.config import CauseAction
+from supervisor.core.settings import CauseRule, RestartSettings
 from supervisor.snapshot import DiagnosisView
+
+_SURE = 0.7
 
 
 class Next(enum.StrEnum):
@@ -70,26 +73,49 @@ class RestartBook:
     def decide(self, end: Ending) -> Disposition:
         """What follows a failure. Counts it; call once per ended attempt that nobody asked to end."""
         self._count(end)
-        cause = end.diagnosis.cause
+        return self._refusal(end) or self._by_cause(end) or self._by_budget(end) or self._again(end)
+
+    def _refusal(self, end: Ending) -> Disposition | None:
         if end.permanent:
             return Disposition(Next.FATAL, end.summary)
-        if self._cannot_help(end):
-            remedy = f": {end.diagnosis.remedy}" if end.diagnosis.remedy else ""
-            return Disposition(Next.FATAL, f"{cause}: a restart cannot help{remedy}")
-        if self._same_cause >= self._settings.same_cause_limit:
-            return Disposition(
-                Next.QUARANTINE, f"{cause or end.summary} {self._same_cause} times without getting further"
-            )
         if self._settings.budget == 0:
             return Disposition(Next.FATAL, f"{end.summary}; restarts are switched off")
-        if len(self._failures) > self._settings.budget:
-            window = f"{self._settings.window_s:.0f} s"
-            return Disposition(
-                Next.FATAL, f"{self._settings.budget} restarts within {window} spent; last: {end.summary}"
-            )
-        delay = self.delay_s(end.attempt)
+        return None
+
+    def _by_cause(self, end: Ending) -> Disposition | None:
+        """The rule of the class, and the same class again and again without getting further."""
+        cause, rule = end.diagnosis.cause, self._rule(end)
+        remedy = f": {end.diagnosis.remedy}" if end.diagnosis.remedy else ""
+        match rule.action:
+            case CauseAction.FATAL:
+                return Disposition(Next.FATAL, f"{cause}: a restart cannot help{remedy}")
+            case CauseAction.QUARANTINE:
+                return Disposition(Next.QUARANTINE, f"{cause}{remedy}")
+            case _ if self._same_cause >= self._settings.same_cause_limit:
+                what = cause or end.summary
+                return Disposition(Next.QUARANTINE, f"{what} {self._same_cause} times without getting further{remedy}")
+            case _:
+                return None
+
+    def _rule(self, end: Ending) -> CauseRule:
+        rule = self._settings.rules.get(end.diagnosis.cause, CauseRule())
+        if rule.told:
+            return rule
+        # The answer may differ from its class (port taken: a race, or a second server). Confidence guards against a
+        # fatal verdict on a guess: a wrong "no" leaves a server down all night.
+        hopeless = end.diagnosis.restart == "no" and end.diagnosis.confidence >= _SURE and end.serving_s == 0
+        return CauseRule(CauseAction.FATAL if hopeless else CauseAction.RETRY, rule.backoff_factor)
+
+    def _by_budget(self, end: Ending) -> Disposition | None:
+        s = self._settings
+        if len(self._failures) <= s.budget:
+            return None
+        return Disposition(Next.FATAL, f"{s.budget} restarts within {s.window_s:.0f} s spent; last: {end.summary}")
+
+    def _again(self, end: Ending) -> Disposition:
         self.total += 1
-        return Disposition(Next.BACKOFF, f"{end.summary}; restart {len(self._failures)}", end.at + delay)
+        delay_s = min(self._settings.backoff_max_s, self.delay_s(end.attempt) * self._rule(end).backoff_factor)
+        return Disposition(Next.BACKOFF, f"{end.summary}; restart {len(self._failures)}", end.at + delay_s)
 
     def delay_s(self, attempt: int) -> float:
         """Exponential backoff with a jitter that depends on name and attempt alone: a replay gives the same."""
@@ -110,10 +136,6 @@ class RestartBook:
         self._same_cause = self._same_cause + 1 if same else 1
         self._cause = end.diagnosis.cause
         self._furthest = max(self._furthest, end.stage_order)
-
-    def _cannot_help(self, end: Ending) -> bool:
-        # Confidence guards against a fatal verdict on a guess: a wrong "no" leaves a server down all night.
-        return end.diagnosis.restart == "no" and end.diagnosis.confidence >= 0.7 and end.serving_s == 0
 
     def _forget(self, now: float) -> None:
         self._failures = [at for at in self._failures if now - at < self._settings.window_s]

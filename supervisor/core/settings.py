@@ -6,7 +6,7 @@ import math
 
 import msgspec
 
-from supervisor.config import DetectorMode
+from supervisor.config import CauseAction, DetectorMode
 
 
 class PhaseLimit(msgspec.Struct, frozen=True):
@@ -45,6 +45,17 @@ class StopSettings(msgspec.Struct, frozen=True):
     signal: int = 15
 
 
+class CauseRule(msgspec.Struct, frozen=True):
+    """What a class of failures leads to: `retry` (within the budget), `fatal` or `quarantine` at once.
+
+    `told`: the operator's own word, which needs no confidence and holds after a time of service, too.
+    """
+
+    action: CauseAction = CauseAction.RETRY
+    backoff_factor: float = 1.0
+    told: bool = False
+
+
 class RestartSettings(msgspec.Struct, frozen=True):
     """Backoff and budget of restarts after failures."""
 
@@ -56,6 +67,7 @@ class RestartSettings(msgspec.Struct, frozen=True):
     window_s: float = 3600.0
     same_cause_limit: int = 3
     reset_after_s: float = 600.0
+    rules: dict[str, CauseRule] = msgspec.field(default_factory=dict)
 
 
 class ReclaimSettings(msgspec.Struct, frozen=True):

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from supervisor.config import CauseAction
 from supervisor.core.restart import Ending, Next, RestartBook
-from supervisor.core.settings import RestartSettings
+from supervisor.core.settings import CauseRule, RestartSettings
 from supervisor.snapshot import DiagnosisView
 
 SETTINGS = RestartSettings(backoff_s=5, backoff_max_s=300, budget=5, window_s=3600, jitter=0.2, same_cause_limit=3)
@@ -143,3 +144,34 @@ def test_delays_are_bounded_and_the_window_never_holds_more_restarts_than_the_bu
             assert now <= decision.due <= now + SETTINGS.backoff_max_s
             restarts.append(now)
         assert len([at for at in restarts if now - at < SETTINGS.window_s]) <= SETTINGS.budget
+
+
+def rules(**actions: CauseAction) -> dict[str, CauseRule]:
+    return {name.replace("_", "-"): CauseRule(action, told=True) for name, action in actions.items()}
+
+
+@pytest.mark.parametrize("serving_s", [0.0, 99.0])
+@pytest.mark.parametrize(
+    ("action", "then"), [("retry", Next.BACKOFF), ("fatal", Next.FATAL), ("quarantine", Next.QUARANTINE)]
+)
+def test_the_operators_word_about_a_cause_goes_before_the_profile(action, then, serving_s) -> None:
+    it = book(rules=rules(native_crash=CauseAction(action)))
+    assert it.decide(ending(restart="no", confidence=0.2, serving_s=serving_s)).next is then
+
+
+def test_a_cause_that_wants_patience_backs_off_longer() -> None:
+    patient = {"host-oom-killed": CauseRule(backoff_factor=4.0)}
+    decision = book(jitter=0.0, rules=patient).decide(ending(cause="host-oom-killed", at=10.0))
+    assert decision.due == 30.0
+
+
+def test_patience_never_exceeds_the_longest_backoff() -> None:
+    patient = {"host-oom-killed": CauseRule(backoff_factor=1000.0)}
+    decision = book(rules=patient).decide(ending(cause="host-oom-killed", at=0.0))
+    assert decision.due == SETTINGS.backoff_max_s
+
+
+def test_restarts_can_be_switched_off() -> None:
+    decision = book(budget=0).decide(ending())
+    assert decision.next is Next.FATAL
+    assert "switched off" in decision.reason

@@ -630,3 +630,18 @@ def test_the_same_story_gives_the_same_actions() -> None:
     second = World()
     for at, event, out in first.history:
         assert second.server.handle(event, at) == out
+
+
+def test_our_own_kill_is_not_taken_for_the_kernels() -> None:
+    """−9 after a stall is ours: it must not be read as an OOM kill that no restart mends."""
+    world = World(replace(SETTINGS, deadlines={"weights": PhaseLimit(60, 600)}, restart=NO_JITTER))
+    world.ignores_term = True
+    world.start()
+    world.until(1)
+    world.log(*LOADING)
+    world.until(100)
+    assert world.facts_now.attempt == 2
+    world.until(101)
+    kept = [snapshot for _, snapshot in world.diagnoses if snapshot is not None]
+    assert kept
+    assert {diagnosis.cause for diagnosis in kept}.isdisjoint({"host-oom-killed", "external-termination"})

@@ -39,6 +39,7 @@ class World:
         self.server = Server(settings, self.profile, self.facts, 0.0, last_attempt)
         self.now = 0.0
         self.did: list[tuple[float, a.AnyAction]] = []
+        self.diagnoses: list[tuple[float, Any]] = []
         self.history: list[tuple[float, e.AnyEvent, list[a.AnyAction]]] = []
         self.health = e.ProbeOutcome.REFUSED
         self.listener = e.Listener.OURS
@@ -67,6 +68,7 @@ class World:
                 self.last_check = event
         out = self.server.handle(event, self.now)
         self.history.append((self.now, event, out))
+        self.diagnoses.append((self.now, self.server.snapshot().diagnosis))
         for action in out:
             self.did.append((self.now, action))
             self._answer(action)
