@@ -89,6 +89,35 @@ class ExitView(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class StopView(msgspec.Struct, frozen=True):
+    """How far the last end of an attempt went (evidence, term, kill), in seconds since its first step; None = not yet."""
+
+    stage: str = ""
+    exit_s: float | None = None  # the leader has exited
+    kill_s: float | None = None  # what was left began to be killed
+    empty_s: float | None = None  # no process is left, proven
+    free_s: float | None = None  # the devices have their memory back, proven
+    killed: int = 0  # processes that had to be killed
+
+
+class IncidentView(msgspec.Struct, frozen=True):
+    """An attempt that ended without anybody asking: what `why` tells after the next one has begun."""
+
+    attempt: int
+    begun: float
+    ended: float
+    reason: str
+    phase: str
+    stage: str
+    decision: str = ""  # what followed, in words
+    laggard: str = ""
+    diagnosis: DiagnosisView | None = None
+    exit_code: int | None = None
+    evidence_path: str = ""
+    log_path: str = ""
+    stop: StopView | None = None
+
+
 class VoteView(msgspec.Struct, frozen=True):
     """What one signal says about the server: moving, still or unknown; since when; in words."""
 
@@ -99,29 +128,21 @@ class VoteView(msgspec.Struct, frozen=True):
 
 
 class DeadlineView(msgspec.Struct, frozen=True):
-    """The deadlines of one phase and where they come from: profile, config or learned."""
+    """The deadlines of one phase and where they come from: profile, config or learned. None: there is none.
+
+    Not infinity: JSON has none, and a reader that takes the schema at its word refuses the null it becomes.
+    """
 
     phase: str
-    stall_s: float
-    idle_s: float
-    limit_s: float
+    stall_s: float | None
+    idle_s: float | None
+    limit_s: float | None
     source: str
     samples: int = 0
     median_s: float | None = None
     longest_silence_s: float | None = None
     mode: str = "enforce"
     text: str = ""
-
-
-class StopView(msgspec.Struct, frozen=True):
-    """How far the last end of an attempt went (evidence, term, kill), in seconds since its first step; None = not yet."""
-
-    stage: str = ""
-    exit_s: float | None = None  # the leader has exited
-    kill_s: float | None = None  # what was left began to be killed
-    empty_s: float | None = None  # no process is left, proven
-    free_s: float | None = None  # the devices have their memory back, proven
-    killed: int = 0  # processes that had to be killed
 
 
 class ServerSnapshot(msgspec.Struct, frozen=True):
@@ -159,3 +180,4 @@ class ServerSnapshot(msgspec.Struct, frozen=True):
     would_have_killed: dict[str, int] = {}
     capacity_tokens: int | None = None
     capacity_expected: int | None = None
+    incidents: tuple[IncidentView, ...] = ()  # the newest last

@@ -54,9 +54,9 @@ class Budgets:
         limit, lesson = self.limit(phase), self._lesson(phase)
         return DeadlineView(
             phase,
-            limit.stall_s,
-            limit.idle_s,
-            limit.limit_s,
+            _finite(limit.stall_s),
+            _finite(limit.idle_s),
+            _finite(limit.limit_s),
             limit.source,
             samples=lesson.samples if lesson else 0,
             median_s=lesson.median_s if lesson else None,
@@ -83,3 +83,7 @@ def _explain(phase: str, limit: PhaseLimit, lesson: Lesson | None) -> str:
     starts = "1 start" if lesson.samples == 1 else f"{lesson.samples} starts"
     usual = f"median {lesson.median_s:.0f} s, longest silence {lesson.longest_silence_s:.0f} s"
     return f"{phase}: {starts}, {usual}, {deadline}"
+
+
+def _finite(seconds: float) -> float | None:
+    return seconds if math.isfinite(seconds) else None
