@@ -87,13 +87,16 @@ def write(path: str, text: str) -> None:
 
 
 def protect(wanted: int | None) -> None:
-    """None means: give back the kernel's default where the daemon protected itself, and change nothing otherwise."""
     with open("/proc/self/oom_score_adj", "rb") as file:
         current = int(file.read())
-    if wanted is None:
-        wanted = max(0, current)
-    if wanted != current:
-        write("/proc/self/oom_score_adj", str(wanted))
+    score = server_score(wanted, current)
+    if score != current:
+        write("/proc/self/oom_score_adj", str(score))
+
+
+def server_score(wanted: int | None, current: int) -> int:
+    """None means: give back the kernel's default where the daemon protected itself, and change nothing otherwise."""
+    return max(0, current) if wanted is None else wanted
 
 
 def limiter(number: int, soft: int, hard: int | None) -> Callable[[], None]:

@@ -17,6 +17,7 @@ import pytest
 
 from supervisor.edge.cgroup import CgroupRoot, ServerCgroup
 from supervisor.edge.process import Limit, Tree, ignore_orphan_signals, new_marker, protect_from_oom, spawn
+from supervisor.edge.process.launch import server_score
 from supervisor.events import Exited
 from tests.edge.conftest import Starter, plan_for, spawn_refused
 
@@ -130,17 +131,24 @@ async def test_a_soft_limit_alone_keeps_the_hard_one(start: Starter) -> None:
     assert (await output(tree)).split() == ["99", str(hard)]
 
 
-@needs_root
 async def test_the_protected_daemon_gives_servers_the_default_back(start: Starter) -> None:
+    """Also where it may not protect itself (no CAP_SYS_RESOURCE): then there is nothing to give back."""
     before = Path("/proc/self/oom_score_adj").read_text()
-    if not protect_from_oom():
-        pytest.skip("this root may not lower oom_score_adj (no CAP_SYS_RESOURCE)")
+    protected = protect_from_oom()
     try:
-        assert Path("/proc/self/oom_score_adj").read_text() == "-500\n"
+        assert Path("/proc/self/oom_score_adj").read_text() == ("-500\n" if protected else before)
         tree = await start("cat", "/proc/self/oom_score_adj")
     finally:
         Path("/proc/self/oom_score_adj").write_text(before)
-    assert await output(tree) == "0\n"
+    assert await output(tree) == ("0\n" if protected else before)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "current", "score"),
+    [(None, -500, 0), (None, 0, 0), (None, 200, 200), (300, -500, 300), (-100, -500, -100)],
+)
+def test_the_score_of_a_server(wanted: int | None, current: int, score: int) -> None:
+    assert server_score(wanted, current) == score
 
 
 async def test_a_server_may_be_the_oom_killers_first_choice(start: Starter) -> None:
