@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import gzip
+import contextlib
 import importlib
 import io
 import os
@@ -26,6 +26,8 @@ _EXIT = {Verdict.READY: 0, Verdict.WARMING: 0, Verdict.DEGRADED: 1, Verdict.STAL
 _CHUNK = 1 << 20
 _SAMPLE = 256 * 1024
 _GZIP = b"\x1f\x8b"
+_GZIP_MEMBER = 16 + zlib.MAX_WBITS
+_PACKED = 64 * 1024
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _BINARY = 0.1  # of the first bytes are NULs or other controls: no log
 
@@ -125,27 +127,69 @@ def _chunks(stream: IO[bytes], sample: bytes) -> Iterator[bytes]:
 
 
 def _read(stream: IO[bytes], size: int) -> bytes:
-    """The next bytes. What a damaged archive holds before the damage is a log, too."""
     try:
         return stream.read(size)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        sys.stderr.write(f"sglsup diagnose: the archive is damaged, judged as far as it could be read ({error})\n")
-        return b""
     except OSError as error:
         raise UnreadableError(error.strerror or str(error)) from error
 
 
-def _opened(path: str) -> IO[bytes]:
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[IO[bytes]]:
+    """The stream of plain bytes, whatever the file is packed in; told by its first bytes, not by its name."""
+    if path == "-":
+        yield sys.stdin.buffer
+        return
     try:
-        raw = sys.stdin.buffer if path == "-" else open(path, "rb")  # noqa: SIM115 - the caller closes it
-        if not isinstance(raw, io.BufferedReader):
-            return cast("IO[bytes]", raw)
+        raw = open(path, "rb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise UnreadableError(error.strerror or str(error)) from error
+    with raw:
+        yield _unpacked(raw)
+
+
+def _unpacked(raw: io.BufferedReader) -> IO[bytes]:
+    try:
         magic = raw.peek(4)[:4]
     except OSError as error:
         raise UnreadableError(error.strerror or str(error)) from error
     if magic.startswith(_GZIP):
-        return cast("IO[bytes]", gzip.GzipFile(fileobj=raw))
+        return cast("IO[bytes]", _Gunzipped(raw))
     return _zstd(raw) if magic == _ZSTD else raw
+
+
+class _Gunzipped:
+    """A gzip file of any number of members; what a damaged one holds before the damage is a log, too."""
+
+    def __init__(self, raw: IO[bytes]) -> None:
+        self._raw = raw
+        self._inflater = zlib.decompressobj(_GZIP_MEMBER)
+        self._packed = b""
+        self._within_member = False
+
+    def read(self, size: int) -> bytes:
+        """At most so many bytes, and b"" at the end."""
+        while True:
+            packed = self._packed or self._raw.read(_PACKED)
+            if not packed:
+                return self._end()
+            try:
+                plain = self._inflater.decompress(packed, size)
+            except zlib.error as error:
+                return _damaged(str(error))
+            self._packed, self._within_member = self._inflater.unconsumed_tail, True
+            if self._inflater.eof:
+                self._packed, self._within_member = self._inflater.unused_data, False
+                self._inflater = zlib.decompressobj(_GZIP_MEMBER)
+            if plain:
+                return plain
+
+    def _end(self) -> bytes:
+        return _damaged("it ends too early") if self._within_member else b""
+
+
+def _damaged(reason: str) -> bytes:
+    sys.stderr.write(f"sglsup diagnose: the archive is damaged, judged as far as it could be read ({reason})\n")
+    return b""
 
 
 def _zstd(raw: IO[bytes]) -> IO[bytes]:

@@ -362,7 +362,7 @@ def _check(profile: Profile) -> None:
         for cause in (signature.cause, *signature.by_stage.values()):
             if cause not in causes:
                 raise ProfileError(
-                    f"profile {profile.name}: signature {signature.name!r} names no known cause {cause!r}"
+                    f"profile {profile.name}: signature {signature.name!r} names an unknown cause {cause!r}"
                 )
 
 

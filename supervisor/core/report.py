@@ -135,7 +135,7 @@ def page(outcome: Outcome, engine: str, name: str, lines: int, width: int, colou
     """The outcome for a person."""
     paint = _COLOURS if colour else _PLAIN
     parts = [
-        _headline(outcome, engine, name, lines, paint),
+        _headline(outcome, engine, name, lines, width, paint),
         _cause(outcome, width, paint),
         _remedy(outcome, width, paint),
         _timeline(outcome, width, paint),
@@ -146,7 +146,7 @@ def page(outcome: Outcome, engine: str, name: str, lines: int, width: int, colou
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _headline(outcome: Outcome, engine: str, name: str, lines: int, paint: dict[str, str]) -> str:
+def _headline(outcome: Outcome, engine: str, name: str, lines: int, width: int, paint: dict[str, str]) -> str:
     colour = paint[_VERDICT_COLOUR.get(outcome.verdict, "yellow")]
     where = _where(outcome)
     ranks = len([rank for rank in outcome.view.ranks if rank.rank])
@@ -157,7 +157,8 @@ def _headline(outcome: Outcome, engine: str, name: str, lines: int, paint: dict[
     span = duration(outcome.ended - began)
     times = f"{text(began, outcome.last_stamp)} … {outcome.last_stamp} ({span})" if outcome.last_stamp else "no times"
     head = f"{colour}{str(outcome.verdict).upper()}{where}{paint['off']}   {' · '.join(fact for fact in facts if fact)}"
-    return f"{head}\n{paint['dim']}{name}   {times}{paint['off']}"
+    gap = "   " if len(name) + len(times) + 3 <= width else "\n"
+    return f"{head}\n{paint['dim']}{name}{gap}{times}{paint['off']}"
 
 
 def _where(outcome: Outcome) -> str:

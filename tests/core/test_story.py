@@ -1,0 +1,229 @@
+"""Verdicts: what counts as an end, what was outlived, silence, several starts in one file, text that lies."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from supervisor.core.diagnose import CauseFinder
+from supervisor.core.grammar import LogReader
+from supervisor.core.stamps import duration, like, seconds, text
+from supervisor.core.story import LogStory, Outcome, Verdict
+from supervisor.lines import LineCutter
+from supervisor.profile import load_profile
+from supervisor.simulator.options import Options
+from supervisor.simulator.render import render
+from supervisor.simulator.scenario import parse_scenario
+from supervisor.snapshot import DiagnosisView
+
+PROFILE = load_profile("sglang")
+READY = "[2026-03-01 10:00:00] The server is fired up and ready to roll!\n"
+
+
+def tell(log: str | bytes, now: str = "", exit_code: int | None = None) -> Outcome:
+    story = LogStory(PROFILE)
+    story.read(LineCutter().feed((log.encode() if isinstance(log, str) else log) + b"\n"))
+    return story.conclude(seconds(now) if now else None, exit_code)
+
+
+def rendered(**options: object) -> bytes:
+    return b"".join(write.data for write in render(Options(**options)))
+
+
+def decode(minute: int, running: int = 4) -> str:
+    return f"[2026-03-01 10:{minute:02}:00 TP0] Decode batch, #running-req: {running}, #token: 7, token usage: 0.01\n"
+
+
+CRASHES = [
+    "gpu-oom-weights", "gpu-oom-kv-pool", "gpu-oom-graph-capture", "gpu-oom-runtime", "gpu-memory-occupied",
+    "host-oom-killed", "host-memory-insufficient", "shm-too-small", "host-limits", "disk-or-cache-unwritable",
+    "dist-init-peer-missing", "nccl-init-failure", "nccl-collective-timeout", "peer-rank-death", "port-in-use",
+    "model-path-missing", "model-auth-gated", "checkpoint-corrupt", "model-arch-unsupported", "parallelism-invalid",
+    "quantization-mismatch", "spec-decode-config", "server-args-invalid", "tokenizer-or-template-error",
+    "gpu-arch-unsupported", "driver-or-dependency-mismatch", "jit-compile-failure", "gpu-hardware-fault",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dialect", ["0.5.3", "0.5.9", "0.5.23"])
+@pytest.mark.parametrize("cause", CRASHES)
+def test_the_fake_engines_crashes_are_told_in_every_generation(cause: str, dialect: str) -> None:
+    outcome = tell(rendered(dialect=dialect, tp=2, scenarios=(parse_scenario(f"crash:cause={cause}"),)))
+    assert (outcome.verdict, outcome.diagnosis.cause) == (Verdict.CRASHED, cause)
+    assert outcome.diagnosis.restart != "yes" or outcome.stage == "serving"
+
+
+@pytest.mark.parametrize("cause", ["nccl-init-hang", "jit-compile-stall"])
+def test_a_hang_is_told_by_the_last_words_before_it(cause: str) -> None:
+    phase = "dist-init" if cause == "nccl-init-hang" else "target-graph"
+    log = rendered(dialect="0.5.9", tp=2, scenarios=(parse_scenario(f"crash:cause={cause},phase={phase}"),))
+    assert tell(log).verdict is Verdict.WARMING
+    outcome = tell(log, now="2025-11-29 20:00:00")
+    assert (outcome.verdict, outcome.diagnosis.cause, outcome.diagnosis.restart) == (Verdict.STALLED, cause, "maybe")
+
+
+def test_without_a_now_silence_proves_nothing() -> None:
+    log = "[2026-03-01 10:00:00 TP0] Init torch distributed begin.\n"
+    assert tell(log).verdict is Verdict.WARMING
+    assert tell(log, now="2026-03-01 10:01:00").verdict is Verdict.WARMING
+    stalled = tell(log, now="2026-03-01 12:00:00")
+    assert (stalled.verdict, stalled.silent_s) == (Verdict.STALLED, 7200.0)
+
+
+def test_an_idle_server_is_not_stalled_and_one_with_requests_is() -> None:
+    assert tell(READY, now="2026-03-01 23:00:00").verdict is Verdict.READY
+    assert tell(READY + decode(1, running=9), now="2026-03-01 23:00:00").verdict is Verdict.STALLED
+
+
+def test_an_end_that_was_outlived_was_none() -> None:
+    trouble = 'Traceback (most recent call last):\n  File "/x/handler.py", line 1, in f\n    g()\nValueError: no\n'
+    assert tell(READY + decode(1) + trouble).verdict is Verdict.CRASHED
+    assert tell(READY + decode(1) + trouble + decode(5)).verdict is Verdict.READY
+    early = "[2026-03-01 09:00:00] ImportError: cannot import name 'x' from 'transformers'\n"
+    assert tell(early + READY + decode(2)).verdict is Verdict.READY
+
+
+def test_the_engines_own_word_of_its_end_stands() -> None:
+    said = "[2026-03-01 10:01:00] Received sigquit from a child process. It usually means the child failed.\n"
+    assert tell(READY + said + decode(5)).verdict is Verdict.CRASHED
+
+
+def test_the_culprit_counts_and_not_its_victims() -> None:
+    log = (
+        "[2026-03-01 10:00:00] Received sigquit from a child process. It usually means the child failed.\n"
+        "[2026-03-01 10:00:00 TP1] Scheduler hit an exception: Traceback (most recent call last):\n"
+        "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:1\n"
+        "[2026-03-01 10:00:00 TP0] Scheduler hit an exception: Traceback (most recent call last):\n"
+        '  File "/x/sglang/srt/model_executor/model_runner.py", line 1, in load_model\n'
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+        "Killed\n"
+    )
+    outcome = tell(log)
+    assert (outcome.diagnosis.cause, outcome.stage, outcome.diagnosis.evidence_line) == (
+        "gpu-oom-weights",
+        "weights",
+        6,
+    )
+
+
+def test_remedies_carry_the_logs_numbers() -> None:
+    log = (
+        "[2026-03-01 10:00:00] server_args=ServerArgs(model_path='/m', mem_fraction_static=0.9, tp_size=2)\n"
+        "[2026-03-01 10:00:01 TP0] Load weight begin. avail mem=78.50 GB\n"
+        "[2026-03-01 10:00:09 TP0] Scheduler hit an exception: Traceback (most recent call last):\n"
+        "Exception: Capture cuda graph failed: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
+        "capacity of 80.00 GiB of which 1.00 GiB is free.\n"
+    )
+    remedy = tell(log).diagnosis.remedy
+    assert "lower --mem-fraction-static to 0.86" in remedy
+    context = (
+        "ValueError: Warning: Target model's context_length (32768) is greater than the derived context_length (8192)."
+    )
+    assert "--context-length 8192" in tell(context).diagnosis.remedy
+    taken = "[2026-03-01 10:00:01 TP0] Load weight begin. avail mem=7.00 GB\n" + log.splitlines(keepends=True)[2]
+    occupied = tell(
+        taken
+        + "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 80.00 GiB"
+    )
+    assert (occupied.diagnosis.cause, occupied.diagnosis.restart) == ("gpu-memory-occupied", "maybe")
+    assert "7.0 GB of 80.00 GiB" in occupied.diagnosis.remedy
+
+
+def test_the_last_of_several_starts_in_one_file_counts() -> None:
+    first = rendered(dialect="0.5.9", tp=2, scenarios=(parse_scenario("crash:cause=checkpoint-corrupt"),))
+    second = rendered(dialect="0.5.9", tp=2)
+    outcome = tell(first + second)
+    assert (outcome.verdict, outcome.attempts) == (Verdict.READY, 2)
+    assert tell(second + first).diagnosis.cause == "checkpoint-corrupt"
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        (-9, "host-oom-killed"),
+        (137, "host-oom-killed"),
+        (-11, "native-crash"),
+        (143, "external-termination"),
+        (-3, "insufficient-evidence"),
+    ],
+)
+def test_an_exit_code_tells_what_no_line_does(code: int, cause: str) -> None:
+    outcome = tell("[2026-03-01 10:00:00 TP0] Load weight begin. avail mem=78.50 GB\n", exit_code=code)
+    assert (outcome.verdict, outcome.diagnosis.cause, outcome.stage) == (Verdict.CRASHED, cause, "weights")
+
+
+def test_a_kill_after_the_engines_own_word_is_no_oom_kill() -> None:
+    said = "[2026-03-01 10:01:00] Received sigquit from a child process. It usually means the child failed.\nKilled\n"
+    assert tell(READY + said, exit_code=-9).diagnosis.cause == "insufficient-evidence"
+
+
+def test_watchdogs_of_one_group_at_once_are_a_collective() -> None:
+    one = "[2026-03-01 10:09:00 TP0] Watchdog timeout (self.watchdog_timeout=300)\n"
+    two = "[2026-03-01 10:09:01 TP1] Watchdog timeout (self.watchdog_timeout=300)\n"
+    assert tell(READY + one).diagnosis.cause == "scheduler-hang"
+    assert tell(READY + one + two).diagnosis.cause == "nccl-collective-timeout"
+
+
+def test_health_checks_that_fail_again_and_again_are_a_hang() -> None:
+    failed = "[2026-03-01 10:0{}:00] Health check failed. Server couldn't get a response from detokenizer for last 20 seconds.\n"
+    assert tell(READY + failed.format(1)).diagnosis.cause == "health-probe-misread"
+    outcome = tell(READY + "".join(failed.format(n) for n in range(1, 6)))
+    assert (outcome.verdict, outcome.diagnosis.cause) == (Verdict.STALLED, "scheduler-hang")
+
+
+@pytest.mark.parametrize("hours", [["23:59:00", "00:01:00"], ["10:00:00", "09:00:00"]])
+def test_a_clock_that_jumps_back_harms_nothing(hours: list[str]) -> None:
+    log = f"[{hours[0]}] Load weight begin.\n[{hours[1]} TP0] Load weight end. type=X\n"
+    assert tell(log).verdict is Verdict.WARMING
+    assert all((span.end or span.begin) >= span.begin for span in tell(log).view.timeline)
+
+
+class TestCauseFinder:
+    """What the daemon asks of it live."""
+
+    @staticmethod
+    def conclude(
+        log: str, code: int | None = None, alive: bool = False, stage: str = "weights", signals: tuple[int, ...] = ()
+    ) -> DiagnosisView:
+        finder, reader = CauseFinder(PROFILE), LogReader(PROFILE, 1)
+        for match in reader.read(LineCutter().feed(log.encode() + b"\n")) + reader.finish():
+            finder.observe(match, stage)
+        return finder.conclude(code, frozenset(signals), alive=alive, stage=stage)
+
+    def test_our_own_signal_explains_an_end_without_words(self) -> None:
+        assert self.conclude("", code=-9, signals=(15, 9)).cause == "external-termination"
+
+    def test_a_stall_has_the_cause_of_its_stage_and_may_be_tried_again(self) -> None:
+        stalled = self.conclude("", alive=True, stage="dist-init")
+        assert (stalled.cause, stalled.restart) == ("nccl-init-hang", "maybe")
+        assert self.conclude("", alive=True, stage="weights").restart == "maybe"
+        assert self.conclude("", alive=True, stage="serving").restart == "yes"
+
+    def test_a_configuration_error_is_never_restarted(self) -> None:
+        found = self.conclude(
+            "ValueError: Weight output_partition_size = 8 is not divisible by weight quantization block_n = 128."
+        )
+        assert (found.cause, found.restart, found.evidence_line) == ("parallelism-invalid", "no", 1)
+
+    def test_nothing_known_is_said_so(self) -> None:
+        found = self.conclude("", code=1)
+        assert (found.cause, found.restart) == ("insufficient-evidence", "maybe")
+        assert found.confidence < 0.2
+
+
+def test_stamps_of_every_form() -> None:
+    assert seconds("2026-03-01 10:00:01") - seconds("2026-02-28 10:00:00") == 86401
+    assert seconds("2024-03-01 00:00:00") - seconds("2024-02-28 00:00:00") == 2 * 86400
+    assert seconds("10:00:01.250") - seconds("10:00:00") == 1.25
+    assert (seconds(""), seconds("2026-13-41 99")) == (0.0, 0.0)
+    for stamp in ("2026-02-28 23:59:59", "02-29 12:00:00", "07:08:09"):
+        assert text(seconds(stamp), stamp) == stamp
+    assert like("2026-03-01 10:00:00", "02-22 14:00:26") == "03-01 10:00:00"
+    assert like("2026-03-01 10:00:00", "14:00:26").strip() == "10:00:00"
+    assert [duration(s) for s in (7, 419, 7500, 273600)] == ["7 s", "6 min 59 s", "2 h 05 min", "3 d 4 h"]
+
+
+@given(st.binary(max_size=3000))
+@settings(max_examples=150, deadline=None)
+def test_no_bytes_break_the_story(data: bytes) -> None:
+    assert tell(data).verdict in Verdict
