@@ -1,0 +1,90 @@
+"""What another reading of the configuration would change, key by key, and what each change costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from supervisor.config.model import Config, ServerConfig
+from supervisor.config.secrets import HIDDEN, is_secret, mask_command
+
+# Consulted by the daemon while the server runs; everything else is given to the process at its start.
+_LIVE = ("autostart", "stop", "deadlines", "restart", "readiness", "on_foreign", "memory_tolerance", "log")
+
+
+class KeyChange(msgspec.Struct, frozen=True):
+    """One key as it is and as the file has it now, as JSON values with secrets hidden. `price` is live or restart."""
+
+    key: str
+    before: Any
+    after: Any
+    price: str
+
+
+class ServerChange(msgspec.Struct, frozen=True):
+    """A server that is available (new), changed or disappeared: supervisorctl's words."""
+
+    name: str
+    kind: str
+    keys: tuple[KeyChange, ...] = ()
+
+    @property
+    def restart_needed(self) -> bool:
+        """Whether one of the keys takes a restart to come into force."""
+        return any(change.price == "restart" for change in self.keys)
+
+
+class Differences(msgspec.Struct, frozen=True):
+    """All changes; those of the daemon's own table come with its next start."""
+
+    servers: tuple[ServerChange, ...]
+    daemon: tuple[KeyChange, ...]
+
+
+def differences(running: Config, read: Config) -> Differences:
+    """From what runs to what has just been read, servers in order of their names."""
+    names = sorted(running.servers.keys() | read.servers.keys())
+    changes = [_server(running.servers.get(name), read.servers.get(name), name) for name in names]
+    return Differences(
+        servers=tuple(change for change in changes if change is not None),
+        daemon=tuple(_keys("daemon", _plain(running.daemon), _plain(read.daemon))),
+    )
+
+
+def _server(before: ServerConfig | None, after: ServerConfig | None, name: str) -> ServerChange | None:
+    if before is None:
+        return ServerChange(name, "available")
+    if after is None:
+        return ServerChange(name, "disappeared")
+    keys = tuple(_keys("", _plain(before), _plain(after)))
+    return ServerChange(name, "changed", keys) if keys else None
+
+
+def _plain(table: msgspec.Struct) -> dict[str, Any]:
+    """The table by the keys of the file."""
+    plain: dict[str, Any] = msgspec.to_builtins(table)
+    return plain
+
+
+def _keys(path: str, before: dict[str, Any], after: dict[str, Any]) -> Iterator[KeyChange]:
+    for key in sorted(before.keys() | after.keys()):
+        old, new = before.get(key), after.get(key)
+        inner = f"{path}.{key}" if path else key
+        if old == new:
+            continue
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from _keys(inner, old, new)
+        else:
+            yield KeyChange(inner, _shown(inner, old), _shown(inner, new), _price(inner))
+
+
+def _shown(key: str, value: Any) -> Any:
+    if is_secret(key.rpartition(".")[2]) and value is not None:
+        return HIDDEN
+    return list(mask_command(value)) if key == "command" and value else value
+
+
+def _price(key: str) -> str:
+    return "live" if key.partition(".")[0] in _LIVE else "restart"
