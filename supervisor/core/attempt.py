@@ -31,7 +31,7 @@ from supervisor.events import (
     TreeSampled,
 )
 from supervisor.profile import CommandFacts, Profile
-from supervisor.snapshot import DiagnosisView, ExitView, StartupView, StopView
+from supervisor.snapshot import DiagnosisView, ExitView, IncidentView, StartupView, StopView
 
 _SIGKILL = 9
 HOST_OOM = "host-oom-killed"  # of the classes of causes
@@ -308,6 +308,25 @@ class Attempt:
             remedy=known.remedy if known else "",
             evidence=f"the kernel's OOM killer ended {who}: {oom.source}",
             confidence=0.97,
+        )
+
+    def incident(self, now: float, decision: str) -> IncidentView:
+        """What is to be remembered of an attempt that ended by itself or had to be ended."""
+        view = self.view(now)
+        return IncidentView(
+            self.number,
+            self.begun,
+            now,
+            self.summary(),
+            "healthy" if self.ready_at is not None else view.phase,
+            view.stage,
+            decision,
+            view.laggard,
+            self.diagnosis,
+            self.exit.code if self.exit else None,
+            self.evidence_path,
+            self.log_path,
+            self.stop,
         )
 
     def stage_order(self, now: float) -> int:

@@ -10,6 +10,7 @@ follows what, and what people ask for, is decided here.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from typing import assert_never
 
@@ -52,13 +53,14 @@ from supervisor.events import (
     TreeStuck,
 )
 from supervisor.profile import CommandFacts, Profile
-from supervisor.snapshot import ServerSnapshot
+from supervisor.snapshot import IncidentView, ServerSnapshot
 
 _REST = Disposition(Next.REST, "stopped on request")
 # A tick that comes this late means that we ourselves did not run (SIGSTOP, swap, a suspended machine): what the server
 # wrote meanwhile has not been read yet, so nothing may be called stalled before it has.
 _OWN_DELAY_S = 2.0
 _CATCH_UP_S = 5.0
+_INCIDENTS_KEPT = 10
 
 
 class Server:
@@ -80,6 +82,7 @@ class Server:
         self._book = RestartBook(settings.name, settings.restart)
         self._goal_up = False
         self._next = _REST
+        self._incidents: deque[IncidentView] = deque(maxlen=_INCIDENTS_KEPT)
         self._ender = Ender(self._desk)
         self._watcher = Watcher(self._desk, self._ender, history)
         self._claimer = Claimer(self._desk, self._wants_start, self._proceed)
@@ -107,7 +110,12 @@ class Server:
         facts = verdict.snapshot(
             self.settings, desk.facets, desk.attempt, desk.number, self._book, desk.timers, desk.now
         )
-        return replace(facts, deadlines=watcher.budgets.views(), would_have_killed=dict(watcher.would_have_killed))
+        return replace(
+            facts,
+            deadlines=watcher.budgets.views(),
+            would_have_killed=dict(watcher.would_have_killed),
+            incidents=tuple(self._incidents),
+        )
 
     @property
     def state(self) -> State:
@@ -117,7 +125,9 @@ class Server:
     # --- events --------------------------------------------------------------------------------------------------
 
     def _stale(self, event: AnyEvent) -> bool:
-        """Whether the event belongs to an attempt that is over. Late evidence and log lines of it are of no use."""
+        """Whether the event belongs to an attempt that is over; only its evidence may come late."""
+        if isinstance(event, EvidenceKept):
+            return False
         return getattr(event, "attempt", self._desk.number) != self._desk.number
 
     def _dispatch(self, event: AnyEvent) -> None:  # noqa: C901 - one flat table of event types
@@ -147,7 +157,7 @@ class Server:
             case DevicesChecked():
                 self._claimer.answered(event)
             case EvidenceKept():
-                self._ender.evidence(event)
+                self._evidence(event)
             case RoleDied():
                 self._watcher.role_died(event)
             case HostOomKilled():
@@ -325,7 +335,16 @@ class Server:
             permanent=attempt.permanent,
             summary=attempt.summary(),
         )
-        return self._book.decide(ending)
+        decision = self._book.decide(ending)
+        self._incidents.append(attempt.incident(now, f"{decision.next}: {decision.reason}"))
+        return decision
+
+    def _evidence(self, event: EvidenceKept) -> None:
+        for at, incident in enumerate(self._incidents):
+            if incident.attempt == event.attempt:
+                self._incidents[at] = replace(incident, evidence_path=event.path)
+        if event.attempt == self._desk.number and self._desk.attempt is not None:
+            self._ender.evidence(event)
 
     # --- time ----------------------------------------------------------------------------------------------------
 

@@ -645,3 +645,42 @@ def test_our_own_kill_is_not_taken_for_the_kernels() -> None:
     kept = [snapshot for _, snapshot in world.diagnoses if snapshot is not None]
     assert kept
     assert {diagnosis.cause for diagnosis in kept}.isdisjoint({"host-oom-killed", "external-termination"})
+
+
+def test_what_happened_is_still_told_after_the_next_start() -> None:
+    world = World(replace(SETTINGS, deadlines={"weights": PhaseLimit(60, 600)}, restart=NO_JITTER))
+    world.start()
+    world.until(1)
+    world.log(*LOADING)
+    world.until(100)
+    assert world.facts_now.attempt == 2
+    (incident,) = world.facts_now.incidents
+    assert (incident.attempt, incident.phase, incident.evidence_path) == (1, "weights", "/evidence/1")
+    assert "stalled in weights" in incident.reason
+    assert incident.decision.startswith("backoff: ")
+    assert incident.diagnosis is not None
+    assert incident.stop is not None
+    assert incident.stop.empty_s is not None
+
+
+def test_only_the_newest_incidents_are_kept() -> None:
+    world = World(replace(SETTINGS, restart=RestartSettings(budget=99, same_cause_limit=99, backoff_s=1, jitter=0.0)))
+    world.start()
+    for _ in range(15):
+        world.until(world.now + 400)
+        if world.facts_now.attempt in world.leaders:
+            world.tell(e.Exited(world.facts_now.attempt, 1))
+    told = [incident.attempt for incident in world.facts_now.incidents]
+    assert told == list(range(told[-1] - 9, told[-1] + 1))
+    assert told[-1] >= world.facts_now.attempt - 1 > 10
+
+
+def test_evidence_of_a_crash_that_comes_after_the_next_start_finds_its_incident() -> None:
+    world = healthy(World(replace(SETTINGS, restart=RestartSettings(backoff_s=0.0, jitter=0.0))))
+    world.silent.add(a.KeepEvidence)
+    world.tell(e.Exited(1, -11))
+    world.until(world.now + 1)
+    assert world.facts_now.attempt == 2
+    world.tell(e.EvidenceKept(1, "/evidence/late"))
+    assert world.facts_now.incidents[0].evidence_path == "/evidence/late"
+    assert world.facts_now.evidence_path == ""
