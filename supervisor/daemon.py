@@ -280,6 +280,10 @@ class Daemon:
         """Changes as people follow them."""
         return self._events.read(since, server, limit)
 
+    def config(self) -> Config:
+        """The configuration that is in force."""
+        return self._config
+
     def daemon_info(self) -> DaemonInfo:
         """Facts about the daemon."""
         daemon = self._config.daemon

@@ -7,6 +7,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
+from supervisor.config import Config
 from supervisor.events import RestartRequested, SignalRequested, StartRequested, StopRequested
 from supervisor.snapshot import ServerSnapshot
 
@@ -81,6 +82,10 @@ class Control(Protocol):
 
     async def events(self, since: int | None, server: str | None, limit: int) -> Sequence[EventRecord]:
         """At most `limit` records in order of id: those above `since`, or the last ones when it is None."""
+        ...
+
+    def config(self) -> Config:
+        """The configuration that is in force."""
         ...
 
     def daemon_info(self) -> DaemonInfo:

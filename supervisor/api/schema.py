@@ -59,8 +59,8 @@ def _failures(operation: Operation) -> list[tuple[str, str]]:
     failures = [("400", "the request cannot be understood"), ("403", "the role is missing")]
     if "{name}" in operation.path or operation.name in ("listEvents", "readDaemonLog"):
         failures.append(("404", "no such server or file"))
-    if operation.name == "signalServer":
-        failures.append(("409", "it is not running"))
+    if operation.name in ("signalServer", "reread"):
+        failures.append(("409", "it is not running, or the file is broken"))
     failures += [("408", "the body did not arrive in time"), ("413", "the body is too large")]
     return failures
 

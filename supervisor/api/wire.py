@@ -9,6 +9,7 @@ import msgspec
 
 from supervisor.api.control import Clock, DaemonInfo, EventRecord
 from supervisor.api.words import describe, is_healthy, state_of
+from supervisor.config import Differences
 from supervisor.snapshot import (
     DeadlineView,
     DiagnosisView,
@@ -241,6 +242,22 @@ class Info(msgspec.Struct, frozen=True):
     log_dir: str
     log_path: str
     role: str
+
+
+class Configured(msgspec.Struct, frozen=True):
+    """A server of the configuration in force or of the file; `in_use` says that it is in force."""
+
+    name: str
+    in_use: bool
+    autostart: bool
+
+
+class Reread(msgspec.Struct, frozen=True):
+    """What the file has now beside what is in force. Nothing has been changed."""
+
+    path: str
+    servers: tuple[Configured, ...]
+    differences: Differences
 
 
 class Done(msgspec.Struct, frozen=True):

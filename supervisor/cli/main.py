@@ -47,7 +47,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.verb is None:
         from supervisor.cli.shell import interact
 
-        interact(lambda words: run([*_global_words(options), *words]), _client(options))
+        interact(lambda words: run([*_global_words(options), *words]), _client(options), VERBS)
         return codes.OK
     if len(options.hosts) > 1:
         return _run_on_hosts(options)
@@ -269,6 +269,8 @@ VERBS: dict[str, Verb] = {
     "maintail": (reading.maintail, "end of the daemon's log", _maintail),
     "fg": (reading.tail, "a server's log from now on, until Ctrl-C", _fg),
     "clear": (changing.clear, "empty servers' log files", _names),
+    "avail": (reading.avail, "servers of the configuration file", _nothing),
+    "reread": (reading.reread, "what the configuration file would change", _json),
     "pid": (reading.pid, "pid of the daemon or of a server", _pid),
     "version": (reading.version, "version of the daemon", _json),
     "shutdown": (changing.shutdown, "stop every server, then the daemon", _nothing),

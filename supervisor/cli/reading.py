@@ -118,6 +118,36 @@ def why(client: Client, options: Namespace) -> int:
     return codes.OK
 
 
+def reread(client: Client, options: Namespace) -> int:
+    """What the file would change, in supervisorctl's words, each key below with its price. Nothing is changed."""
+    read = client.get("/v1/config/reread")
+    if options.json:
+        say(as_json(read))
+        return codes.OK
+    changes = read["differences"]
+    for server in changes["servers"]:
+        say(f"{clean(server['name'])}: {clean(server['kind'])}")
+        _print_keys(server["keys"], {"restart": "restart needed", "live": "live"})
+    if not changes["servers"]:
+        say("No config updates to processes")
+    _print_keys(changes["daemon"], {"restart": "with the next start of the daemon"})
+    return codes.OK
+
+
+def _print_keys(keys: list[Any], prices: dict[str, str]) -> None:
+    for key in keys:
+        before, after = as_json(key["before"]), as_json(key["after"])
+        say(f"  {clean(key['key'])}: {before} -> {after} ({prices[key['price']]})")
+
+
+def avail(client: Client, options: Namespace) -> int:
+    """Every server of the file or in force, in supervisorctl's columns."""
+    for server in client.get("/v1/config/reread")["servers"]:
+        in_use, start = "in use" if server["in_use"] else "avail", "auto" if server["autostart"] else "manual"
+        say(f"{clean(server['name']):<32} {in_use:<9} {start:<9} 999:999")
+    return codes.OK
+
+
 def tail(client: Client, options: Namespace) -> int:
     """The end of a server's log; 1600 bytes unless told."""
     return _tail(client, f"/v1/servers/{segment(options.name)}/log", options)

@@ -6,7 +6,7 @@ import contextlib
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from supervisor.cli.connection import Client, RefusedError, UnreachableError
 from supervisor.cli.text import clean, complain
@@ -15,30 +15,12 @@ PROMPT = "sglctl> "
 HISTORY = "~/.sglctl_history"
 HISTORY_LINES = 1000
 _LEAVING = ("quit", "exit", "EOF")
-_VERBS = (
-    *(
-        "status",
-        "start",
-        "stop",
-        "restart",
-        "signal",
-        "wait",
-        "tail",
-        "maintail",
-        "fg",
-        "clear",
-        "why",
-        "events",
-        "pid",
-    ),
-    *("version", "shutdown", "help", "quit", "exit"),
-)
 
 
-def interact(run: Callable[[list[str]], int], client: Client) -> None:
+def interact(run: Callable[[list[str]], int], client: Client, verbs: Iterable[str]) -> None:
     """Read verbs until the end of the input; a failing one ends nothing."""
     if sys.stdin.isatty():
-        _prepare_line_editing(client)
+        _prepare_line_editing(Completer(client, verbs))
     _once(run, ["status"])
     while (line := _next_line()) is not None:
         try:
@@ -72,7 +54,7 @@ def _once(run: Callable[[list[str]], int], words: list[str]) -> None:
         run(words)
 
 
-def _prepare_line_editing(client: Client) -> None:
+def _prepare_line_editing(completer: Completer) -> None:
     import atexit
     import readline
 
@@ -82,7 +64,7 @@ def _prepare_line_editing(client: Client) -> None:
     readline.set_history_length(HISTORY_LINES)
     atexit.register(_keep_history, path)
     readline.set_completer_delims(" ")
-    readline.set_completer(Completer(client).complete)
+    readline.set_completer(completer.complete)
     readline.parse_and_bind("tab: complete")
 
 
@@ -96,8 +78,9 @@ def _keep_history(path: str) -> None:
 class Completer:
     """Verbs first, then the names of servers, asked from the daemon once a line."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, verbs: Iterable[str]) -> None:
         self._client = client
+        self._verbs = (*verbs, "quit", "exit")
         self._words: list[str] = []
 
     def complete(self, text: str, state: int) -> str | None:
@@ -106,7 +89,7 @@ class Completer:
             import readline
 
             first = not readline.get_line_buffer()[: readline.get_begidx()].strip()
-            self._words = matching(text, _VERBS if first else (*self._names(), "all"))
+            self._words = matching(text, self._verbs if first else (*self._names(), "all"))
         return self._words[state] if state < len(self._words) else None
 
     def _names(self) -> tuple[str, ...]:

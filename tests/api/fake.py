@@ -15,6 +15,7 @@ from supervisor.api.app import build_app, build_tcp_app
 from supervisor.api.control import Clock, DaemonInfo, EventRecord, Request
 from supervisor.api.limits import DEFAULTS, Limits
 from supervisor.api.serve import Binding, bind_tcp, bind_unix, serving
+from supervisor.config import Config, ServerConfig
 from supervisor.snapshot import FacetView, ServerSnapshot
 
 
@@ -46,6 +47,8 @@ class FakeControl:
         self.log_path = ""
         self.broken: Exception | None = None
         self.slow_stop = False
+        self.config_path = "/etc/sglang-supervisor/supervisor.toml"
+        self.configuration = Config(servers={name: ServerConfig(name, ("engine",)) for name in self.servers})
         self._waiting = 0
         self._waiting_changed = asyncio.Event()
         self._change = 0
@@ -122,12 +125,15 @@ class FakeControl:
             return rows[-limit:]
         return [row for row in rows if row.id > since][:limit]
 
+    def config(self) -> Config:
+        return self.configuration
+
     def daemon_info(self) -> DaemonInfo:
         return DaemonInfo(
             version="0.1.0",
             pid=os.getpid(),
             started_wall=self.now.wall - 3600,
-            config_path="/etc/sglang-supervisor/config.toml",
+            config_path=self.config_path,
             state_dir="/var/lib/sglang-supervisor",
             log_dir="/var/log/sglang-supervisor",
             log_path=self.log_path,

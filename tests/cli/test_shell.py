@@ -9,8 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from supervisor.cli.main import parser
-from supervisor.cli.shell import _VERBS, matching
+from supervisor.cli.shell import matching
 from tests.api.fake import FakeControl
 
 COMMAND = [sys.executable, "-m", "supervisor.cli.main"]
@@ -77,11 +76,6 @@ def read_until(descriptor: int, wanted: bytes) -> bytes:
     return seen
 
 
-def test_completion_knows_every_verb() -> None:
-    verbs = next(action for action in parser()._actions if action.metavar == "VERB")
-    assert set(_VERBS) - {"quit", "exit"} == set(verbs.choices or ()) - {"connect"}
-
-
 def test_completion_offers_what_begins_so() -> None:
-    assert matching("sta", _VERBS) == ["status ", "start "]
-    assert matching("x", _VERBS) == []
+    assert matching("sta", ("status", "start", "stop")) == ["status ", "start "]
+    assert matching("x", ("status",)) == []

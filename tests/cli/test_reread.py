@@ -1,0 +1,68 @@
+"""reread and avail say what the configuration file would change, and change nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from supervisor.config import load
+from tests.api.fake import FakeControl
+from tests.cli.conftest import Sglctl
+
+
+@pytest.fixture
+def file(control: FakeControl, tmp_path: Path) -> Path:
+    """The file from which the daemon's configuration was read."""
+    path = tmp_path / "c.toml"
+    path.write_text(
+        f'[daemon]\nstate_dir = "{tmp_path}/st"\nlog_dir = "{tmp_path}/lg"\n'
+        '[server.kimi]\ncommand = ["engine"]\n[server.draft]\ncommand = ["engine"]\nautostart = false\n'
+    )
+    control.config_path = str(path)
+    control.configuration = load(path)
+    return path
+
+
+async def test_nothing_has_changed(sglctl: Sglctl, file: Path) -> None:
+    assert await sglctl("reread") == (0, "No config updates to processes\n", "")
+
+
+async def test_changes_are_told_with_their_price(sglctl: Sglctl, file: Path, control: FakeControl) -> None:
+    text = file.read_text().replace("[server.kimi]", "listen = ''\n[server.kimi]\nnice = 5\nrestart = {budget = 9}")
+    file.write_text(text.replace("server.draft", "server.other"))
+    outcome = await sglctl("reread")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.splitlines() == [
+        "draft: disappeared",
+        "kimi: changed",
+        "  nice: 0 -> 5 (restart needed)",
+        "  restart.budget: 5 -> 9 (live)",
+        "other: available",
+        '  daemon.listen: "127.0.0.1:9877" -> "" (with the next start of the daemon)',
+    ]
+    assert control.requests == []
+    body = json.loads((await sglctl("reread", "--json")).out)
+    assert [server["kind"] for server in body["differences"]["servers"]] == ["disappeared", "changed", "available"]
+
+
+async def test_a_broken_file_is_told_line_by_line(sglctl: Sglctl, file: Path) -> None:
+    file.write_text("[server.kimi]\ncomand = 1\n[other]\n")
+    outcome = await sglctl("reread")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert f'cannot use {file}: server.kimi.comand: unknown key, did you mean "command"?' in outcome.err
+
+
+async def test_a_daemon_without_a_file(sglctl: Sglctl, control: FakeControl) -> None:
+    control.config_path = ""
+    assert (await sglctl("reread")).code == 1
+
+
+async def test_avail_has_supervisorctls_columns(sglctl: Sglctl, file: Path) -> None:
+    file.write_text(file.read_text().replace("server.draft", "server.other"))
+    assert (await sglctl("avail")).out == (
+        "draft                            in use    manual    999:999\n"
+        "kimi                             in use    auto      999:999\n"
+        "other                            avail     manual    999:999\n"
+    )
