@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from supervisor.config import Config
+from supervisor.core.gpuviews import GpusView
 from supervisor.events import RestartRequested, SignalRequested, StartRequested, StopRequested
 from supervisor.snapshot import ServerSnapshot
 
@@ -59,6 +60,14 @@ class Control(Protocol):
 
     def snapshot(self, name: str) -> ServerSnapshot | None:
         """One server, None when there is no such name."""
+        ...
+
+    def gpus(self) -> GpusView:
+        """All devices of the host."""
+        ...
+
+    def release_gpu(self, device: int) -> bool:
+        """Put a quarantined device back into use; False when it was not quarantined."""
         ...
 
     def clock(self) -> Clock:

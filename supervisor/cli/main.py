@@ -7,7 +7,7 @@ import re
 import signal
 import sys
 
-from supervisor.cli import changing, codes, reading
+from supervisor.cli import changing, codes, gpus, reading
 from supervisor.cli.connection import Client, RefusedError, UnreachableError, socket_path
 from supervisor.cli.duration import seconds
 from supervisor.cli.text import complain
@@ -271,6 +271,8 @@ VERBS: dict[str, Verb] = {
     "clear": (changing.clear, "empty servers' log files", _names),
     "avail": (reading.avail, "servers of the configuration file", _nothing),
     "reread": (reading.reread, "what the configuration file would change", _json),
+    "gpus": (gpus.gpus, "who holds the GPUs, and what is wrong with them", gpus.gpus_options),
+    "gpu": (gpus.gpu, "release a quarantined GPU", gpus.gpu_options),
     "pid": (reading.pid, "pid of the daemon or of a server", _pid),
     "version": (reading.version, "version of the daemon", _json),
     "shutdown": (changing.shutdown, "stop every server, then the daemon", _nothing),

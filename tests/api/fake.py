@@ -16,6 +16,7 @@ from supervisor.api.control import Clock, DaemonInfo, EventRecord, Request
 from supervisor.api.limits import DEFAULTS, Limits
 from supervisor.api.serve import Binding, bind_tcp, bind_unix, serving
 from supervisor.config import Config, ServerConfig
+from supervisor.core.gpuviews import GpusView, GpuView
 from supervisor.snapshot import FacetView, ServerSnapshot
 
 
@@ -45,6 +46,7 @@ class FakeControl:
         self.records: list[EventRecord] = []
         self.shutdown_by: list[str] = []
         self.log_path = ""
+        self.view = GpusView("absent", 100.0, "NVML finds no GPU")
         self.broken: Exception | None = None
         self.slow_stop = False
         self.config_path = "/etc/sglang-supervisor/supervisor.toml"
@@ -59,6 +61,20 @@ class FakeControl:
 
     def snapshot(self, name: str) -> ServerSnapshot | None:
         return self.servers.get(name)
+
+    def gpus(self) -> GpusView:
+        return self.view
+
+    def put_gpus(self, *gpus: GpuView, **fields: object) -> None:
+        """The host has these GPUs, seen a second ago."""
+        plain = GpusView("seeing", 100.0, "", "580.159.04", at=self.now.monotonic - 1, gpus=gpus)
+        self.view = msgspec.structs.replace(plain, **fields)
+
+    def release_gpu(self, device: int) -> bool:
+        known = next(gpu for gpu in self.view.gpus if gpu.index == device)
+        healed = msgspec.structs.replace(known, state="free", reason="", quarantined_since_wall_s=None)
+        self.put_gpus(*(healed if gpu is known else gpu for gpu in self.view.gpus))
+        return known.state == "quarantined"
 
     def clock(self) -> Clock:
         return self.now
