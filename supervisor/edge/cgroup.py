@@ -46,7 +46,9 @@ class CgroupRoot(msgspec.Struct, frozen=True):
         return ()
 
     def remove(self) -> bool:
-        """Remove the root when no server's cgroup is left in it. False when something is still there."""
+        """Remove the root with the servers' cgroups that nobody lives in. False when somebody is still there."""
+        if not all([left.remove() for left in self.leftovers()]):  # a list: one that stays must not save the others
+            return False
         try:
             os.rmdir(os.path.join(self.path, "servers"))
             if os.path.basename(self.path).startswith("sglang-supervisor-"):

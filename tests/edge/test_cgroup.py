@@ -195,10 +195,17 @@ def test_what_an_earlier_daemon_left_is_found(cgroup_root: CgroupRoot, cgroup: S
     assert [left.path for left in again.leftovers()] == [cgroup.path]
 
 
-def test_a_root_with_a_server_in_it_is_not_removed(cgroup_root: CgroupRoot, cgroup: ServerCgroup) -> None:
+def test_a_root_goes_when_nobody_lives_in_it(cgroup_root: CgroupRoot, cgroup: ServerCgroup) -> None:
+    """A spawn that failed leaves a prepared cgroup, which is nobody's."""
+    process = join(cgroup, "sleep", "600")
+    anyio.run(until, cgroup.pids)
+    cgroup_root.server("prepared-only").prepare()
     assert not cgroup_root.remove()
-    assert cgroup.remove()
+    assert [left.path for left in cgroup_root.leftovers()] == [cgroup.path]
+    process.kill()
+    process.wait()
     assert cgroup_root.remove()
+    assert not Path(cgroup_root.path).exists()
     assert cgroup_root.remove()
 
 
