@@ -47,7 +47,8 @@ class CgroupRoot(msgspec.Struct, frozen=True):
 
     def remove(self) -> bool:
         """Remove the root with the servers' cgroups that nobody lives in. False when somebody is still there."""
-        if not all([left.remove() for left in self.leftovers()]):  # a list: one that stays must not save the others
+        staying = [left for left in self.leftovers() if not left.remove()]
+        if staying:
             return False
         try:
             os.rmdir(os.path.join(self.path, "servers"))
