@@ -9,7 +9,17 @@ from pathlib import Path
 
 from bench.harness import BENCHES, Measurement
 
-MODULES = ("bench.client", "bench.ingestion", "bench.idle", "bench.nvml_hang", "bench.escapees")
+MODULES = (
+    "bench.client",
+    "bench.cli",
+    "bench.ingestion",
+    "bench.log_diagnose",
+    "bench.idle",
+    "bench.respawn",
+    "bench.readiness",
+    "bench.nvml_hang",
+    "bench.escapees",
+)
 
 
 def main() -> None:
