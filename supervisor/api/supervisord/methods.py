@@ -130,6 +130,7 @@ METHODS: dict[str, Method] = {
     "supervisor.shutdown": Method(shut_down, Role.ADMIN),
     "supervisor.getProcessInfo": Method(processes.get_process_info),
     "supervisor.getAllProcessInfo": Method(processes.get_all_process_info),
+    "supervisor.getAllConfigInfo": Method(processes.get_all_config_info),
     "supervisor.startProcess": Method(processes.start_process, Role.OPERATE),
     "supervisor.startProcessGroup": Method(processes.start_group, Role.OPERATE),
     "supervisor.startAllProcesses": Method(processes.start_all, Role.OPERATE),

@@ -15,6 +15,7 @@ import pytest
 
 from supervisor.api.access import Access
 from supervisor.api.supervisord.methods import METHODS
+from supervisor.config import Config, ServerConfig
 from supervisor.snapshot import ExitView, FacetView
 from tests.api.conftest import connected
 from tests.api.fake import FakeControl, dialled, served, snapshot
@@ -69,6 +70,15 @@ async def test_process_information_has_supervisords_keys(rpc: Rpc, control: Fake
         "description": "pid 4242, uptime 0:01:00",
     }
     assert [info["name"] for info in await rpc("supervisor.getAllProcessInfo")] == ["kimi", "draft"]
+
+
+async def test_configuration_information(rpc: Rpc, control: FakeControl) -> None:
+    command = ("engine", "--api-key", "hidden", "--name", "a b")
+    control.configuration = Config(servers={"kimi": ServerConfig("kimi", command, autostart=False)})
+    (info,) = await rpc("supervisor.getAllConfigInfo")
+    assert (info["name"], info["inuse"], info["autostart"]) == ("kimi", True, False)
+    assert info["command"] == "engine --api-key '***' --name 'a b'"
+    assert info["stopsignal"] == 15
 
 
 async def test_a_failed_server_tells_why(rpc: Rpc, control: FakeControl) -> None:

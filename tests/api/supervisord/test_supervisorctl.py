@@ -159,8 +159,8 @@ def plain(out: str) -> list[str]:
         ("version", 0, "0.1.0\n"),
         ("maintail", 1, "supervisord: ERROR (no log file)\n"),
         ("tail kimi stderr", 1, "kimi: ERROR (no log file)\n"),
-        ("avail", 1, None),
         ("reread", 1, None),
+        ("update", 1, None),
     ],
 )
 async def test_what_is_knowingly_different(
@@ -171,6 +171,16 @@ async def test_what_is_knowingly_different(
         outcome = await asyncio.to_thread(supervisorctl, ours, *verb.split())
         assert outcome.code == code
         assert out is None or outcome.out == out
+
+
+async def test_avail(control: FakeControl, tmp_path: Path) -> None:
+    async with served(control, tmp_path) as ours:
+        outcome = await asyncio.to_thread(supervisorctl, ours, "avail")
+    assert outcome.code == 0
+    assert outcome.out.splitlines() == [
+        "draft                            in use    auto      999:999",
+        "kimi                             in use    auto      999:999",
+    ]
 
 
 async def test_a_loading_server_is_starting(control: FakeControl, tmp_path: Path) -> None:
