@@ -55,7 +55,7 @@ class Prober:
 
         `listener` is what `edge.listener.whose` found; it is passed through.
         """
-        base = f"http://{_connectable(host)}:{port}"
+        base = f"http://{connectable(host)}:{port}"
         began = time.monotonic()
         outcome, status, detail = await self._ask(base + path, action.timeout_s)
         latency_s = time.monotonic() - began
@@ -138,7 +138,7 @@ def _error_numbers(problem: BaseException | None) -> list[int]:
     return numbers
 
 
-def _connectable(host: str) -> str:
+def connectable(host: str) -> str:
     """Where a server that listens on `host` can be reached from this machine."""
     if host in ("", "0.0.0.0"):  # noqa: S104 - read from a server's command, not bound by us
         return "127.0.0.1"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -10,7 +11,17 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
-from supervisor.actions import AnyAction, CheckDevices, KeepEvidence, KillTree, Probe, Remember, SignalTree, Spawn
+from supervisor.actions import (
+    AnyAction,
+    AskCanary,
+    CheckDevices,
+    KeepEvidence,
+    KillTree,
+    Probe,
+    Remember,
+    SignalTree,
+    Spawn,
+)
 from supervisor.config import ServerConfig
 from supervisor.core.settings import Settings
 from supervisor.edge import evidence, listener
@@ -27,19 +38,22 @@ from supervisor.events import (
     SpawnFailed,
     TreeEmptied,
 )
-from supervisor.profile import CommandFacts, Profile
+from supervisor.profile import CommandFacts, Profile, api_key
 from supervisor.shell import clock
+from supervisor.shell.dossier import Dossier
 from supervisor.shell.environment import EnvironmentRefusedError, build
 from supervisor.shell.guard import Report, guarded
 from supervisor.shell.host import Host
 from supervisor.shell.logfeed import LogFeed
 from supervisor.shell.premises import Premises
 from supervisor.shell.tidy import tidy
+from supervisor.shell.watch import ServerWatch
 from supervisor.snapshot import ServerSnapshot
 
 _EXIT_NEWS_S = 2.0
 _KILL_LIMIT_S = 20.0
 _LOOK_EVERY_S = 5.0
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal.SIGHUP)
 _FREEZE_LIMIT_S = 2.0  # one stuck in the kernel never freezes, and is killed all the same as far as it goes
 
 
@@ -69,6 +83,8 @@ class Effects:
         self._report_bug = report_bug
         self._tree: Tree | None = None
         self._feed: LogFeed | None = None
+        self._watch: ServerWatch | None = None
+        self._dossier = Dossier(config, profile)
         self._exit_posted = anyio.Event()
         self._looked_at = 0.0
         self._oom_kills = 0
@@ -96,6 +112,8 @@ class Effects:
                 self._begin(self._keep_evidence, action)
             case Remember():
                 self._begin(self._remember, action)
+            case AskCanary():
+                self._begin(self._ask_canary, action)
             case _:
                 pass  # announcements are the loop's affair
 
@@ -120,6 +138,7 @@ class Effects:
         except (EnvironmentRefusedError, OSError) as problem:
             await self._post(SpawnFailed(action.attempt, str(problem), permanent=isinstance(problem, ValueError)))
             return
+        self._dossier.began(plan.environment)
         made = await spawn(plan, cgroup)
         if isinstance(made, SpawnFailed):
             self._host.trees.remove(plan.server)
@@ -132,6 +151,8 @@ class Effects:
         self._feed = LogFeed(plan.log_path, action.attempt, self._profile, self._post)
         await self._post(made.spawned)
         self._begin(self._read_log, self._feed)
+        self._watch = self._watch_of(made)
+        self._begin(self._watch.run)
         self._begin(self._watch_exit, made, self._exit_posted)
 
     def _plan(self, attempt: int) -> SpawnPlan:
@@ -172,6 +193,8 @@ class Effects:
 
     def _signal(self, action: SignalTree) -> None:
         if self._tree is not None and self._tree.attempt == action.attempt:
+            if self._watch is not None and action.signal in (self._settings.stop.signal, *_ENDING):
+                self._watch.quiet()
             with contextlib.suppress(PermissionError):  # a setuid leader: the kill after the grace period tells
                 self._tree.signal(action.signal)
 
@@ -180,6 +203,8 @@ class Effects:
         if tree is None or tree.attempt != action.attempt:
             await self._post(TreeEmptied(action.attempt))
             return
+        if self._watch is not None:
+            self._watch.stop()
         await self._tell_oom(tree)
         await self._freeze(tree)
         result = await tree.kill(_KILL_LIMIT_S)
@@ -217,7 +242,7 @@ class Effects:
         if tree.cgroup:
             await anyio.to_thread.run_sync(tree.cgroup.remove)
         self._host.trees.remove(tree.server)
-        self._tree = self._feed = None
+        self._tree = self._feed = self._watch = None
         await tidy(self._profile.leftovers, self._config, tree.known_pids)
 
     # --- looking -------------------------------------------------------------------------------------------------
@@ -234,6 +259,7 @@ class Effects:
         rules = self._profile.readiness
         path = self._config.readiness.path or rules.path
         probed = await self._host.prober.probe(action, self._facts.host, port, path, rules.identity_path, whose)
+        self._dossier.probed(probed)
         await self._post(probed)
 
     async def _whose(self, tree: Tree, port: int) -> Listener:
@@ -252,13 +278,26 @@ class Effects:
     async def _remember(self, action: Remember) -> None:
         await anyio.to_thread.run_sync(self._host.history.add, self._settings.name, action.record)
 
+    # --- watching ------------------------------------------------------------------------------------------------
+
+    def _watch_of(self, tree: Tree) -> ServerWatch:
+        key = api_key(self._profile, self._config.command)
+        return ServerWatch(
+            tree, self._settings, self._profile, self._facts, key, self._host, self._post, self._snapshot
+        )
+
+    async def _ask_canary(self, action: AskCanary) -> None:
+        if self._watch is not None and self._tree is not None and self._tree.attempt == action.attempt:
+            await self._watch.ask(action)
+
     async def _keep_evidence(self, action: KeepEvidence) -> None:
-        tree = self._tree
-        processes = [p.pid for p in await tree.members()] if tree and tree.attempt == action.attempt else []
-        path = self._host.log_path(self._settings.name, action.attempt)
+        present = self._watch is not None and self._tree is not None and self._tree.attempt == action.attempt
+        subjects = await self._watch.subjects() if self._watch is not None and present else ()
+        log_path = str(self._host.log_path(self._settings.name, action.attempt))
+        facts = self._dossier.facts(action, self._snapshot(), subjects, log_path, self._host.devices.view())
         bundle = self._host.evidence_dir / self._settings.name / f"{action.attempt:06d}"
-        facts = evidence.Facts(self._snapshot(), action.reason, str(path), tuple(processes))
         await self._post(await evidence.keep(action, str(bundle), facts))
+        await anyio.to_thread.run_sync(evidence.prune, str(self._host.evidence_dir), abandon_on_cancel=True)
 
 
 def _point_current_to(path: Path) -> None:

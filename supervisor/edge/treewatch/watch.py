@@ -68,6 +68,7 @@ class TreeWatch:
         self._highest_cpu_s = 0.0
         self._looks = 0
         self._reading = False  # a thread is out there, perhaps for ever
+        self._one_at_a_time = anyio.Lock()
         self._deaths = Deaths(attempt, leader)
 
     def members(self) -> tuple[Member, ...]:
@@ -94,6 +95,10 @@ class TreeWatch:
 
     async def sample(self) -> TreeSampled:
         """Look at every process once. Bounded in time, whatever one of them is stuck in."""
+        async with self._one_at_a_time:
+            return await self._sample()
+
+    async def _sample(self) -> TreeSampled:
         listed = frozenset(await self._list_members())
         if self._looks == 0:
             listed |= {self._leader}

@@ -1,0 +1,134 @@
+"""Asks py-spy for the stacks of processes, each within a limit: a py-spy that hangs costs that and no more."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+OUTPUT_BYTES = 512 * 2**10
+REAP_LIMIT_S = 0.5
+_PLAIN: tuple[str, ...] = ()
+_WITHOUT_STOPPING = ("--nonblocking",)  # of a process that is stopped already, py-spy 0.4.3 reads nothing otherwise
+_WITH_NATIVE = ("--native",)
+
+
+class Stack(msgspec.Struct, frozen=True):
+    """What py-spy printed, or why it did not."""
+
+    text: str = ""
+    problem: str = ""
+    hung: bool = False
+
+
+def find_py_spy() -> str | None:
+    """Our own environment's py-spy, else the first on PATH."""
+    beside = Path(sys.executable).with_name("py-spy")
+    return str(beside) if beside.exists() else shutil.which("py-spy")
+
+
+async def stack(program: str, pid: int, limit_s: float) -> Stack:
+    """The Python stacks of all threads. A stopped or stuck process is read without stopping it first."""
+    state = await anyio.to_thread.run_sync(_state, pid, abandon_on_cancel=True)
+    if state in ("", "Z", "X"):
+        return Stack(problem="the process has ended")
+    ways = [_WITHOUT_STOPPING] if state in "TtD" else [_PLAIN, _WITHOUT_STOPPING]
+    made = Stack()
+    for options in ways:
+        made = await _dump(program, pid, options, limit_s)
+        if made.text or made.hung:
+            break
+    return made
+
+
+async def native_stack(program: str, pid: int, limit_s: float) -> Stack:
+    """The same with the frames of C and CUDA libraries, whose symbols may take seconds to load."""
+    return await _dump(program, pid, _WITH_NATIVE, limit_s)
+
+
+async def _dump(program: str, pid: int, options: Sequence[str], limit_s: float) -> Stack:
+    command = [program, "dump", "--pid", str(pid), *options]
+    try:
+        process = await anyio.to_thread.run_sync(_start, command, abandon_on_cancel=True)
+    except OSError as problem:
+        return Stack(problem=f"cannot run {program}: {problem.strerror}")
+    output = bytearray()
+    try:
+        with anyio.move_on_after(limit_s) as scope:
+            await _read_all(process, output)
+    finally:
+        with anyio.CancelScope(shield=True):  # bounded by REAP_LIMIT_S
+            await _end(process)
+    text = output.decode("utf-8", "replace")
+    if scope.cancelled_caught:
+        return Stack(problem=f"py-spy gave no answer within {limit_s:g} s", hung=True)
+    if process.returncode != 0:
+        return Stack(problem=_reason(text))
+    return Stack(text=text)
+
+
+def _start(command: list[str]) -> subprocess.Popen[bytes]:
+    """In a process group of its own, so that whatever it starts can be killed with it."""
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, process_group=0
+    )
+    assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+    os.set_blocking(process.stdout.fileno(), False)
+    return process
+
+
+async def _read_all(process: subprocess.Popen[bytes], output: bytearray) -> None:
+    """Until the end of the output and of the process, or until there is enough of it."""
+    assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+    while len(output) < OUTPUT_BYTES:
+        await anyio.wait_readable(process.stdout)
+        piece = process.stdout.read(OUTPUT_BYTES - len(output))
+        if not piece:
+            await _exited(process)
+            return
+        output += piece
+
+
+async def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill the group, whatever is left of it, and reap."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with anyio.move_on_after(REAP_LIMIT_S):
+            await _exited(process)
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+async def _exited(process: subprocess.Popen[bytes]) -> None:
+    """Bounded by the caller. The child is not reaped yet, so its pid is its own."""
+    if process.poll() is None:
+        pidfd = os.pidfd_open(process.pid)
+        try:
+            await anyio.wait_readable(pidfd)
+        finally:
+            os.close(pidfd)
+        process.poll()
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0].decode()
+    except (OSError, IndexError):
+        return ""
+
+
+def _reason(text: str) -> str:
+    """py-spy prints "Error: …", perhaps "Reason: …", and a backtrace of its own."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith(("Error", "Reason"))]
+    return "; ".join(told[:2]) or (lines[-1] if lines else "py-spy failed without a word")

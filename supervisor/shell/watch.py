@@ -1,0 +1,174 @@
+"""Watches one attempt while it lives: its processes, its engine's counters, its devices' memory, its canary."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Collection
+
+import anyio
+import httpx
+
+from supervisor.actions import AskCanary
+from supervisor.core.rules import rule_index
+from supervisor.core.settings import Settings
+from supervisor.edge import canary, engine_metrics
+from supervisor.edge.evidence import Subject
+from supervisor.edge.probe import connectable
+from supervisor.edge.process import Tree
+from supervisor.edge.treewatch import Rules, TreeWatch
+from supervisor.events import AnyEvent, DeviceMemorySampled, EngineSampled
+from supervisor.profile import CommandFacts, Profile
+from supervisor.shell import clock
+from supervisor.shell.host import Host
+from supervisor.snapshot import ServerSnapshot
+
+STARTING_PERIOD_S = 2.0
+SERVING_PERIOD_S = 10.0  # eight idle servers then cost 0.2 % of a core; a death is told at once all the same
+ABSENT_PERIOD_S = 60.0  # an engine without a metrics page is asked again: it may have been behind a proxy's 404
+LOOK_LIMIT_S = 2.5
+SCAN_SHARE = 100  # without a cgroup, finding members reads all of /proc: at most a hundredth of the time
+MEMORY_STEP_BYTES = 16 * 2**20
+
+
+class ServerWatch:
+    """Made when the attempt has been spawned. `run` until `stop`; `quiet` once its end has been asked for."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        settings: Settings,
+        profile: Profile,
+        facts: CommandFacts,
+        api_key: str,
+        host: Host,
+        post: Callable[[AnyEvent], Awaitable[None]],
+        snapshot: Callable[[], ServerSnapshot],
+    ) -> None:
+        self._tree = tree
+        self._settings = settings
+        self._profile = profile
+        self._base = f"http://{connectable(facts.host)}:{settings.port}" if settings.port else ""
+        self._api_key = api_key
+        self._host = host
+        self._post = post
+        self._snapshot = snapshot
+        cgroup = host.cgroups.server(tree.server) if host.cgroups and tree.cgroup else None
+        rules = Rules(profile.roles, profile.compilers, rule_index(profile).canonical)
+        self._processes = TreeWatch(
+            tree.attempt, tree.pid, rules, self._members, cgroup.cpu_s if cgroup else lambda: None
+        )
+        self._client = local_client()
+        self._scope = anyio.CancelScope()
+        self._quiet = False
+        self._scan_at = -math.inf
+        self._memory: int | None = None
+
+    async def run(self) -> None:
+        """Post what is seen until stopped."""
+        try:
+            with self._scope:
+                async with self._client, anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._samples, name=f"{self._settings.name}: samples")
+                    tasks.start_soon(self._deaths, name=f"{self._settings.name}: deaths")
+                    tasks.start_soon(self._counters, name=f"{self._settings.name}: counters")
+        finally:
+            self._processes.close()
+
+    def quiet(self) -> None:
+        """The attempt was asked to end: its processes die now, and that is no news."""
+        self._quiet = True
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._scope.cancel()
+
+    async def subjects(self) -> tuple[Subject, ...]:
+        """Who is there now, for the evidence; at worst who was there at the last look."""
+        self._scan_at = -math.inf
+        with anyio.move_on_after(LOOK_LIMIT_S):
+            await self._processes.sample()
+        return tuple(
+            Subject(one.pid, one.role, one.rank, one.title or one.name, one.pid == self._tree.pid)
+            for one in self._processes.members()
+            if one.state not in "ZX"
+        )
+
+    async def ask(self, action: AskCanary) -> None:
+        """One small real request; its answer is posted."""
+        if self._base and not self._client.is_closed:
+            await self._post(await canary.ask(self._client, action, self._base, self._profile.canary, self._api_key))
+
+    # --- processes and devices -----------------------------------------------------------------------------------
+
+    async def _samples(self) -> None:
+        async for sample in self._processes.samples(self._period_s):
+            await self._post(sample)
+            if (memory := self._device_memory()) is not None:
+                await self._post(memory)
+
+    async def _deaths(self) -> None:
+        async for died in self._processes.deaths():
+            if not self._quiet:
+                await self._post(died)
+
+    async def _members(self) -> Collection[int]:
+        if self._tree.cgroup is not None:
+            return self._tree.cgroup.pids()
+        began = clock.monotonic()
+        if began < self._scan_at:
+            return ()  # those seen before are looked at all the same
+        members = await self._tree.members()
+        self._scan_at = began + SCAN_SHARE * (clock.monotonic() - began)
+        return [process.pid for process in members]
+
+    def _device_memory(self) -> DeviceMemorySampled | None:
+        """None when nobody can see the devices, the server has none, or nothing worth a word has moved."""
+        name = self._settings.name
+        if not self._host.devices.leased(name):
+            return None
+        view = self._host.devices.view()
+        if view.sight != "seeing":
+            return None
+        held = sum(holder.bytes for gpu in view.gpus for holder in gpu.holders if holder.server == name)
+        if self._memory is not None and abs(held - self._memory) < MEMORY_STEP_BYTES:
+            return None
+        self._memory = held
+        return DeviceMemorySampled(self._tree.attempt, held)
+
+    # --- the engine's own word -----------------------------------------------------------------------------------
+
+    async def _counters(self) -> None:
+        names = self._profile.metrics
+        if not names.path or not self._base:
+            return
+        pause_s = STARTING_PERIOD_S
+        while True:
+            await anyio.sleep(pause_s)
+            pause_s = await self._count() if self._serving() else STARTING_PERIOD_S
+
+    async def _count(self) -> float:
+        """Read the counters once; after how many seconds it is worth while again."""
+        read = await engine_metrics.read(
+            self._client, self._tree.attempt, self._base, self._profile.metrics, self._api_key
+        )
+        if isinstance(read, EngineSampled):
+            await self._post(read)
+            return SERVING_PERIOD_S
+        return ABSENT_PERIOD_S if read.absent else SERVING_PERIOD_S
+
+    def _serving(self) -> bool:
+        return self._snapshot().lifecycle.value == "running"
+
+    def _period_s(self) -> float:
+        return SERVING_PERIOD_S if self._serving() else STARTING_PERIOD_S
+
+
+def local_client() -> httpx.AsyncClient:
+    """For servers of this host: no connection is kept (it would outlive its server), no proxy asked, no redirect."""
+    return httpx.AsyncClient(
+        trust_env=False,
+        verify=False,  # noqa: S501 - plain HTTP to this host; to load the certificates costs 20 ms and 2 MiB
+        limits=httpx.Limits(max_keepalive_connections=0, max_connections=None),
+        headers={"connection": "close", "user-agent": "sglang-supervisor", "accept-encoding": "identity"},
+        timeout=None,  # noqa: S113 - each call has a deadline, which also ends a byte-a-second answer
+    )
