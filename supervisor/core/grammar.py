@@ -19,6 +19,8 @@ from supervisor.profile import Profile
 
 TRACEBACK = "traceback"  # the rule of a traceback that no signature knows
 TEXT_KEPT = 2000
+_PREFIX_KEPT = 96  # letters in which a prefix ends
+_STAMP_KEPT = 20  # letters of a full stamp: what follows names the rank
 _SPLIT_WITHIN = 64  # a glued record is looked for in so many segments of a line
 
 
@@ -48,14 +50,26 @@ class LogReader:
     def read(self, lines: Iterable[Line]) -> list[LineMatched]:
         """The matches of these lines, in their order. Of a sampled rule only the newest per rank is reported."""
         matches: list[LineMatched] = []
-        samples: dict[tuple[str, str], LineMatched] = {}
+        newest: dict[tuple[str, str], Line] = {}
         for line in lines:
-            for match in self._line(line):
-                if match.rule in self._rules.sampled:
-                    samples[match.rule, match.rank] = match
-                else:
-                    matches.append(match)
-        return sorted([*matches, *samples.values()], key=_number) if samples else matches
+            kind = self._sampled(line)
+            if kind is not None:
+                newest[kind] = line
+            else:
+                matches.extend(self._line(line))
+        if not newest:
+            return matches
+        samples = [match for line in newest.values() for match in self._line(line)]
+        return sorted([*matches, *samples], key=_number)
+
+    def _sampled(self, line: Line) -> tuple[str, str] | None:
+        """What a line of serving is a sample of; such lines come by the thousand, so that only the newest is read."""
+        end = line.text.find("] ", 0, _PREFIX_KEPT)
+        if end < 0 or self._blocks or line.partial or not line.text.startswith(self._rules.sampled_starts, end + 2):
+            return None
+        self._mistrusted = False
+        _, method, rest = line.text.partition('"POST ')
+        return line.text[_STAMP_KEPT:end], method + rest[-12:] if method else line.text[end + 2 : end + 14]
 
     def finish(self) -> list[LineMatched]:
         """What the end of the log, or a pause in it, completes: the open tracebacks."""

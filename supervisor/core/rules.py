@@ -58,6 +58,7 @@ class RuleIndex:
         self.untrusted = profile.grammar.untrusted
         self.telling = frozenset(rule.name for rule in profile.rules if rule.hint in ("fatal", "drain"))
         self.sampled = frozenset(rule.name for rule in profile.rules if rule.sampled)
+        self.sampled_starts = tuple(start for rule in profile.rules if rule.sampled for start in rule.starts)
         self._tag = re.compile(profile.grammar.rank_tag) if profile.grammar.rank_tag else None
         self._tag_name = profile.grammar.rank_tag_name
         self._order = profile.grammar.rank_order

@@ -17,6 +17,7 @@ TEXT_SEARCHED = 4096  # letters: patterns are tried at each, so a long line must
 class Compiled(msgspec.Struct, frozen=True):
     """One signature with its patterns compiled."""
 
+    place: int  # in the profile: the first of equals counts
     signature: Signature
     pattern: re.Pattern[str] | None
     frames: re.Pattern[str] | None
@@ -53,20 +54,20 @@ class SignatureIndex:
     """All signatures of a profile, by the kind of text they are looked for in."""
 
     def __init__(self, profile: Profile) -> None:
-        compiled = [_compile(signature) for signature in profile.signatures]
+        compiled = [_compile(place, signature) for place, signature in enumerate(profile.signatures)]
         self._records = [one for one in compiled if "record" in one.signature.where]
         self._raws = [one for one in compiled if "raw" in one.signature.where]
         self._tracebacks = [one for one in compiled if "traceback" in one.signature.where]
-        self._record_marks = marks(self._records)
-        self._raw_marks = marks(self._raws)
+        self._by_record_mark = by_mark(self._records)
+        self._by_raw_mark = by_mark(self._raws)
 
     def record(self, message: str) -> list[Found]:
         """In an engine's record."""
-        return _in_line(self._records, self._record_marks, message[:TEXT_SEARCHED])
+        return _in_line(self._by_record_mark, message[:TEXT_SEARCHED])
 
     def raw(self, message: str) -> list[Found]:
         """In a line without prefix."""
-        return _in_line(self._raws, self._raw_marks, message[:TEXT_SEARCHED])
+        return _in_line(self._by_raw_mark, message[:TEXT_SEARCHED])
 
     def traceback(self, block: TracebackBlock) -> list[Found]:
         """In the exceptions of a traceback."""
@@ -76,15 +77,17 @@ class SignatureIndex:
         return [Found(one.signature.name, _groups(match)) for one, match in found if match]
 
 
-def marks(candidates: list[Compiled]) -> tuple[str, ...]:
-    """Few short texts of which every needle has at least one: most lines have none, and are done with."""
+def by_mark(candidates: list[Compiled]) -> dict[str, list[Compiled]]:
+    """Few short texts of which every needle has one, with the signatures behind them: most lines have none."""
     needles = sorted({needle for one in candidates for needle in one.signature.needles})
     shared = Counter(part for needle in needles for part in _parts(needle))
-    chosen: dict[str, None] = {}
+    chosen: dict[str, list[Compiled]] = {}
     for needle in needles:
         if not any(mark in needle for mark in chosen):
-            chosen[max(_parts(needle), key=lambda part: (shared[part], part))] = None
-    return tuple(chosen)
+            chosen[max(_parts(needle), key=lambda part: (shared[part], part))] = []
+    for mark, ones in chosen.items():
+        ones += [one for one in candidates if any(mark in needle for needle in one.signature.needles)]
+    return chosen
 
 
 def _parts(needle: str) -> set[str]:
@@ -94,10 +97,12 @@ def _parts(needle: str) -> set[str]:
     return {needle[at : at + _MARK] for at in range(len(needle) - _MARK + 1)}
 
 
-def _in_line(candidates: list[Compiled], marks_of_all: tuple[str, ...], text: str) -> list[Found]:
-    if not any(mark in text for mark in marks_of_all):
+def _in_line(by_marks: dict[str, list[Compiled]], text: str) -> list[Found]:
+    marks = [mark for mark in by_marks if mark in text]
+    if not marks:
         return []
-    found = [(one, one.in_text(text)) for one in candidates]
+    candidates = {one.place: one for mark in marks for one in by_marks[mark]}
+    found = [(candidates[place], candidates[place].in_text(text)) for place in sorted(candidates)]
     return [Found(one.signature.name, _groups(match)) for one, match in found if match]
 
 
@@ -107,8 +112,9 @@ def _groups(match: re.Match[str] | bool | None) -> dict[str, str]:
     return {name: value for name, value in match.groupdict().items() if value is not None}
 
 
-def _compile(signature: Signature) -> Compiled:
+def _compile(place: int, signature: Signature) -> Compiled:
     return Compiled(
+        place,
         signature,
         _pattern(signature.pattern),
         _pattern(signature.frames),
