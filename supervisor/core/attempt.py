@@ -82,7 +82,7 @@ class Attempt:
         self.stop = StopView()
         self.oom: HostOomKilled | None = None
         self.oom_at = 0.0
-        self._stop_began: float | None = None
+        self.stop_began: float | None = None
         self.stuck: tuple[StuckProcess, ...] = ()
         self.evidence_path = ""
         self.evidence_asked = False
@@ -97,7 +97,6 @@ class Attempt:
         self.canary_detail = ""
         self.vitals = Vitals()
         self._budgets = budgets
-        self._clock = PhaseClock("", now)
         self.health = HealthBook(settings.readiness, settings.model)
         self._settings = settings
         self._finder = CauseFinder(profile)
@@ -105,21 +104,36 @@ class Attempt:
         self._profile = profile
         self._stages = profile.stages
         self._view: StartupView | None = None
+        self._start: StartupView | None = None
         self._warming_delay_s = settings.readiness.warming_interval_s
         self._probes = 0
         self._tracker.begin(now)
+        self._clock = PhaseClock(self.view(now).phase, now)
+        self._pace = 1.0
 
     def spawned(self, event: Spawned) -> None:
         """The process runs."""
         self.pid = event.pid
         self.log_path = event.log_path
 
+    def ready(self, now: float) -> None:
+        """The startup probe succeeded."""
+        self.ready_at = now
+        self._tracker.serve()
+        self._view = None
+
+    def serve(self, ready_at: float, start: StartupView | None) -> None:
+        """It was ready before an earlier daemon ended; its start is remembered as that one saw it."""
+        self.ready(ready_at)
+        self.health.serve()
+        self._start = start
+
     def line(self, event: LineMatched, now: float) -> Advance:
         """Take in one matched record of the log."""
         advance = self._tracker.observe(event, now)
         self._view = None
         if advance.movement is Movement.PROGRESS or advance.phase_changed:
-            self._clock.progress(self.view(now).phase, now)
+            self._moves(now)
         if (tokens := event.fields.get("capacity_tokens", "")).isdecimal():
             self.capacity = min(self.capacity or int(tokens), int(tokens))
         self._finder.observe(event, self.view(now).stage)
@@ -156,7 +170,10 @@ class Attempt:
     def view(self, now: float) -> StartupView:
         """Phases per rank as the log tells them. Kept until the next line: it is asked for with every event."""
         if self._view is None:
-            self._view = self._tracker.view(now)
+            view = self._tracker.view(now)
+            if self._start is not None:
+                view = replace(self._start, last_progress=max(view.last_progress, self._start.last_progress))
+            self._view = view
         return self._view
 
     def last_progress(self, now: float) -> float:
@@ -174,7 +191,11 @@ class Attempt:
             case DeviceMemorySampled():
                 self.vitals.device_memory(event, now)
         if self.vitals.side_progress_at() != before:
-            self._clock.progress(self.view(now).phase, now)
+            self._moves(now)
+
+    def _moves(self, now: float) -> None:
+        self._clock.progress(self.view(now).phase, now)
+        self._pace = self._clock.pace(self._budgets.usual_s)
 
     def canary(self, event: CanaryAnswered) -> None:
         """Take in the answer to a canary request."""
@@ -185,7 +206,7 @@ class Attempt:
     def stall_at(self, now: float) -> Deadline:
         """When the start is called stalled, and by which rule: the earliest of silence, idle silence and the limit."""
         view, moved = self.view(now), self.last_progress(now)
-        limit = self._budgets.limit(view.phase)
+        limit = self._budgets.limit(view.phase, self._pace)
         candidates = [
             Deadline(moved + limit.stall_s, view.phase, "stall", limit.stall_s),
             Deadline(max(self.begun, view.since) + limit.limit_s, view.phase, "limit", limit.limit_s),
@@ -197,7 +218,7 @@ class Attempt:
 
     def observed_stall_at(self, now: float) -> float | None:
         """When a learned deadline that does not act yet would have called the start stalled."""
-        stall_s = self._budgets.observed_stall_s(self.view(now).phase)
+        stall_s = self._budgets.observed_stall_s(self.view(now).phase, self._pace)
         return None if stall_s is None else self.last_progress(now) + stall_s
 
     def stall_reason(self, now: float) -> str:
@@ -244,7 +265,7 @@ class Attempt:
 
     def stop_begins(self, stage: str, now: float) -> None:
         """A step of the end: evidence, then term. The first one starts the clock."""
-        self._stop_began = now if self._stop_began is None else self._stop_began
+        self.stop_began = now if self.stop_began is None else self.stop_began
         self.stop = replace(self.stop, stage=stage)
 
     def killing(self, now: float) -> None:
@@ -277,7 +298,7 @@ class Attempt:
             self.oom, self.oom_at = event, now
 
     def _stopping_s(self, now: float) -> float:
-        return now - (self._stop_began if self._stop_began is not None else now)
+        return now - (self.stop_began if self.stop_began is not None else now)
 
     def end(self, kind: EndKind, reason: str) -> bool:
         """Note why the attempt ends; the first reason stands. False when one was noted before."""

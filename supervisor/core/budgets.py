@@ -22,21 +22,30 @@ class Budgets:
         """The history has grown."""
         self._lessons.clear()
 
-    def limit(self, phase: str) -> PhaseLimit:
-        """The deadlines that act. What was learned only ever shortens the patience with silence."""
+    def limit(self, phase: str, pace: float = 1.0) -> PhaseLimit:
+        """The deadlines that act. What was learned only ever shortens the patience with silence.
+
+        A start that has been `pace` times slower than usual so far may be silent for as many times longer; one whose
+        processes are idle may not: slow work is work.
+        """
         base = self._settings.limit(phase)
         lesson = self._lesson(phase)
-        if lesson is None or not self._acts(lesson) or lesson.stall_s >= base.stall_s:
+        if lesson is None or not self._acts(lesson) or lesson.stall_s() >= base.stall_s:
             return base
-        idle_s = min(base.idle_s, lesson.stall_s) if base.idle_s < math.inf else base.idle_s
-        return PhaseLimit(lesson.stall_s, base.limit_s, idle_s, base.floor_s, "learned")
+        idle_s = min(base.idle_s, lesson.stall_s()) if base.idle_s < math.inf else base.idle_s
+        return PhaseLimit(min(base.stall_s, lesson.stall_s(pace)), base.limit_s, idle_s, base.floor_s, "learned")
 
-    def observed_stall_s(self, phase: str) -> float | None:
+    def observed_stall_s(self, phase: str, pace: float = 1.0) -> float | None:
         """The learned patience that does not act yet; None when it acts or there is none."""
         lesson = self._lesson(phase)
-        if lesson is None or self._acts(lesson) or lesson.stall_s >= self._settings.limit(phase).stall_s:
+        if lesson is None or self._acts(lesson) or lesson.stall_s(pace) >= self._settings.limit(phase).stall_s:
             return None
-        return lesson.stall_s
+        return lesson.stall_s(pace)
+
+    def usual_s(self, phase: str) -> float | None:
+        """How long the phase usually takes; None while too few starts tell."""
+        lesson = self._lesson(phase)
+        return lesson.median_s if lesson is not None and lesson.enough else None
 
     def usual(self, phase: str) -> str:
         """What is usual, in words for a reason; "" when nothing is known."""

@@ -30,3 +30,7 @@ class Facets:
             return None
         self._views[facet] = FacetView(value, now, reason)
         return Announce(facet, before.value, value, reason, attempt)
+
+    def resume(self, facet: str, value: str, reason: str, since: float) -> None:
+        """Take up a value that an earlier daemon has announced already."""
+        self._views[facet] = FacetView(value, since, reason)

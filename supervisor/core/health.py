@@ -54,6 +54,11 @@ class HealthBook:
         """When the current run of failures began; None while there is none."""
         return self._failing_since
 
+    def serve(self) -> None:
+        """It has been found ready before: from now on failures count."""
+        self._ready = True
+        self.opinion = Opinion(Health.SUCCESS, Health.SUCCESS, Health.SUCCESS, "was ready before the daemon came back")
+
     def observe(self, probed: Probed, now: float, *, draining: bool = False) -> Opinion:
         """Take one probe's outcome in and return the opinion it leads to."""
         self._outcome = probed.outcome

@@ -6,7 +6,7 @@ few samples teach little. Old starts are forgotten slowly: only the newest `KEPT
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from statistics import median
 
 import msgspec
@@ -16,10 +16,12 @@ from supervisor.actions import PhaseRecord, StartRecord
 KEPT = 20
 FEW = 3  # fewer starts than this teach nothing that is enforced
 
-# A deadline of three times the longest usual silence plus five spreads: a cold page cache and a busy host make a
-# start up to eight times slower, but they do not make it silent, since bytes and bars keep moving (startup.md §5.6).
+# A deadline of three times the longest usual silence plus five spreads. A cold page cache and a busy host make a start
+# up to eight times slower, its silences too (the repacking behind a full bar, startup.md §5.6): it gets as many times
+# more patience as it has been slower so far (`PhaseClock.pace`).
 _TIMES = 3.0
 _SPREADS = 5.0
+_TELLING_S = 1.0  # a shorter phase tells nothing about the pace of a start
 
 
 class Lesson(msgspec.Struct, frozen=True):
@@ -29,7 +31,12 @@ class Lesson(msgspec.Struct, frozen=True):
     samples: int
     median_s: float
     longest_silence_s: float
-    stall_s: float
+    floor_s: float
+    patience_s: float  # with silence, of a start that is as fast as the earlier ones
+
+    def stall_s(self, pace: float = 1.0) -> float:
+        """The patience with the silence of a start that takes `pace` times as long as usual."""
+        return max(self.floor_s, self.patience_s * pace)
 
     @property
     def enough(self) -> bool:
@@ -59,8 +66,8 @@ class History:
         silences = [part.longest_silence_s for part in seen]
         usual = median(silences)
         spread = median(abs(silence - usual) for silence in silences) * 1.4826  # of a normal distribution
-        stall_s = max(floor_s, max(silences) * _TIMES if len(seen) < FEW else usual * _TIMES + spread * _SPREADS)
-        return Lesson(phase, len(seen), median(part.seconds for part in seen), max(silences), stall_s)
+        patience_s = max(silences) * _TIMES if len(seen) < FEW else usual * _TIMES + spread * _SPREADS
+        return Lesson(phase, len(seen), median(part.seconds for part in seen), max(silences), floor_s, patience_s)
 
     def usual_total_s(self, key: str) -> float | None:
         """How long a start usually takes; None when there was none."""
@@ -89,6 +96,17 @@ class PhaseClock:
         if phase != self._phase:
             self._seconds[self._phase] = self._seconds.get(self._phase, 0.0) + now - self._began
             self._phase, self._began = phase, now
+
+    def pace(self, usual_s: Callable[[str], float | None]) -> float:
+        """How many times slower than usual this start has been up to its last progress; 1 at least.
+
+        The present phase speaks for itself; of those before it the median counts, since what is slow in one phase
+        alone (a cold cache) says nothing about the others, and what is slow everywhere (a busy host) does.
+        """
+        took = self._seconds | {self._phase: self._seconds.get(self._phase, 0.0) + self._moved - self._began}
+        ratios = {phase: took_s / s for phase, took_s in took.items() if (s := usual_s(phase)) and s >= _TELLING_S}
+        present = ratios.pop(self._phase, 1.0)
+        return max(1.0, present, median(ratios.values()) if ratios else 1.0)
 
     def _silence(self, now: float) -> None:
         silent = now - self._moved

@@ -40,7 +40,6 @@ class Trigger(enum.StrEnum):
     GIVE_UP = "give_up"
     ISOLATE = "isolate"
     CANCEL = "cancel"
-    ADOPT = "adopt"
 
 
 class Transition(msgspec.Struct, frozen=True):
@@ -89,7 +88,6 @@ TABLE = (
     Transition(
         Trigger.CANCEL, (State.BACKOFF, State.FATAL, State.QUARANTINED), State.STOPPED, "nobody wants it up any more"
     ),
-    Transition(Trigger.ADOPT, (State.STOPPED,), State.STARTING, "a tree of this server already runs: take it over"),
 )
 
 
@@ -105,6 +103,10 @@ class Standing:
         """Fire a trigger and return the new state. Raises transitions.MachineError when the table forbids it."""
         _MACHINE.events[trigger.value].trigger(self)
         return self.state
+
+    def resume(self, state: State) -> None:
+        """Take up the state that an earlier daemon was in."""
+        self.state = state
 
     def may(self, trigger: Trigger) -> bool:
         """Whether the table allows the trigger now."""

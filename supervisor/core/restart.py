@@ -9,6 +9,7 @@ import msgspec
 
 from supervisor.config import CauseAction
 from supervisor.core.settings import CauseRule, RestartSettings
+from supervisor.saved import SavedBook
 from supervisor.snapshot import DiagnosisView
 
 _SURE = 0.7
@@ -56,6 +57,18 @@ class RestartBook:
         self._same_cause = 0
         self._furthest = -1
         self.total = 0
+
+    def save(self) -> SavedBook:
+        """For the next daemon."""
+        return SavedBook(
+            tuple(self._failures), self._streak, self._cause, self._same_cause, self._furthest, self.total
+        )
+
+    def restore(self, saved: SavedBook) -> None:
+        """Go on counting where an earlier daemon stopped."""
+        self._failures = list(saved.failures)
+        self._streak, self._cause, self._same_cause = saved.streak, saved.cause, saved.same_cause
+        self._furthest, self.total = saved.furthest, saved.total
 
     def forgive(self) -> None:
         """An operator took over: start with a full budget and no streak."""

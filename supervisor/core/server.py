@@ -17,7 +17,7 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from supervisor.actions import AnyAction, SignalTree, Spawn, StartRecord
-from supervisor.core import verdict
+from supervisor.core import memory, verdict
 from supervisor.core.attempt import Attempt, EndKind
 from supervisor.core.claiming import Claimer
 from supervisor.core.desk import Desk
@@ -53,6 +53,7 @@ from supervisor.events import (
     TreeStuck,
 )
 from supervisor.profile import CommandFacts, Profile
+from supervisor.saved import SavedServer
 from supervisor.snapshot import IncidentView, ServerSnapshot
 
 _REST = Disposition(Next.REST, "stopped on request")
@@ -122,6 +123,92 @@ class Server:
         """The lifecycle state."""
         return self._desk.state
 
+    # --- across the daemon's own death ---------------------------------------------------------------------------
+
+    def save(self, boot_id: str, config_hash: str = "") -> SavedServer:
+        """What the next daemon needs to go on."""
+        desk, lifecycle = self._desk, self._desk.facets.view("lifecycle")
+        return SavedServer(
+            name=self.settings.name,
+            boot_id=boot_id,
+            goal_up=self._goal_up,
+            state=desk.state.value,
+            since=lifecycle.since,
+            reason=lifecycle.reason,
+            number=desk.number,
+            next=self._next.next.value,
+            next_reason=self._next.reason,
+            next_due=self._next.due,
+            tree_alive=desk.tree_alive,
+            grace_at=memory.grace_at(desk),
+            attempt=memory.save_attempt(desk),
+            book=self._book.save(),
+            incidents=tuple(self._incidents),
+            would_have_killed=dict(self._watcher.would_have_killed),
+            config_hash=config_hash,
+        )
+
+    def restore(self, saved: SavedServer, now: float, *, tree_lives: bool) -> list[AnyAction]:
+        """Take up what an earlier daemon of this boot left. `tree_lives`: processes of the attempt were found.
+
+        Before any event; afterwards the shell recalls the log of a living attempt and answers the actions as usual.
+        """
+        desk = self._desk
+        desk.now, desk.out = now, []
+        self._goal_up = saved.goal_up
+        self._next = Disposition(Next(saved.next), saved.next_reason, saved.next_due)
+        self._book.restore(saved.book)
+        self._incidents.extend(saved.incidents)
+        self._watcher.would_have_killed.update(saved.would_have_killed)
+        desk.number = max(desk.number, saved.number)
+        desk.tree_alive = tree_lives
+        desk.late_until = now + _CATCH_UP_S
+        desk.standing.resume(State(saved.state))
+        desk.facets.resume("goal", "up" if saved.goal_up else "down", "as before the daemon came back", now)
+        desk.facets.resume("lifecycle", saved.state, saved.reason, saved.since)
+        if saved.attempt is not None:
+            expected = self._watcher.new_attempt()
+            desk.attempt = memory.restore_attempt(
+                saved.attempt, self.settings, self._profile, self._facts, self._watcher.budgets, expected
+            )
+        self._resume(saved)
+        return desk.out
+
+    def recall(self, event: LineMatched, at: float) -> None:
+        """A record that the adopted attempt wrote before; `at` is when. Asks for nothing."""
+        if self._desk.attempt is not None and event.attempt == self._desk.number:
+            self._watcher.recall(event, at)
+
+    def _resume(self, saved: SavedServer) -> None:
+        """Name the next moment of each state; what was asked of the world before is asked again."""
+        desk = self._desk
+        match desk.state:
+            case State.STARTING | State.RUNNING if desk.tree_alive:
+                self._watcher.resume()
+            case State.DRAINING if desk.tree_alive:
+                desk.timers.set(Timer.GRACE, saved.grace_at if saved.grace_at is not None else desk.now)
+            case State.STARTING if saved.attempt is None or saved.attempt.pid is None:
+                self._never_spawned()
+            case State.STARTING | State.RUNNING | State.DRAINING:
+                self._ender.exited(Exited(desk.number, None))  # it ended while nobody watched
+            case State.STOPPING:
+                self._ender.kill()
+            case State.QUARANTINED if desk.tree_alive:
+                self._ender.kill()
+            case State.RECLAIMING:
+                self._claimer.look()
+            case State.BACKOFF:
+                desk.timers.set(Timer.BACKOFF, saved.next_due)
+            case _:
+                pass
+
+    def _never_spawned(self) -> None:
+        """The daemon died between the decision and the spawn, which is no failure of the server."""
+        self._desk.current().end(EndKind.OPERATOR, "the daemon ended before the spawn")
+        self._next = Disposition(Next.RELAUNCH, "the daemon ended before the spawn", self._desk.now)
+        self._desk.move(Trigger.END, "the daemon ended before the spawn")
+        self._ender.kill()
+
     # --- events --------------------------------------------------------------------------------------------------
 
     def _stale(self, event: AnyEvent) -> bool:
@@ -177,7 +264,7 @@ class Server:
 
     def _start(self, by: str) -> None:
         reason = f"start asked by {by}"
-        if self._set_goal("up", reason):
+        if self._set_goal("up", reason) or self.state in (State.FATAL, State.QUARANTINED):
             self._begin(reason)
         elif self.state is State.BACKOFF:
             self._claim(Disposition(Next.RELAUNCH, reason, self._desk.now))

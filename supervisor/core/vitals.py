@@ -12,7 +12,8 @@ from supervisor.events import DeviceMemorySampled, EngineSampled, ProcessSample,
 from supervisor.snapshot import VoteView
 
 ACTIVE_CORES = 0.2  # of a core, over the whole tree: idle servers were seen at 0.03 (SGLang 0.5.23, --sleep-on-idle)
-LOADING_BYTES_S = 20e6  # slower than any disk that a model is loaded from on purpose
+ACTIVE_BYTES_S = 1e6
+LOADING_BYTES_S = 5e6  # a cold, busy disk still gives a loader more than this; a hung server reads nothing
 DEVICE_STEP_BYTES = 64 * 2**20
 RECENT_S = 15.0
 
@@ -73,7 +74,7 @@ class Vitals:
         written = max(0, sample.write_bytes - last.write_bytes) / span_s
         if self.cores >= ACTIVE_CORES:
             self.cpu_at = now
-        if self.read_bytes_s + written >= LOADING_BYTES_S / 20:
+        if self.read_bytes_s + written >= ACTIVE_BYTES_S:
             self.io_at = now
         if self.read_bytes_s >= LOADING_BYTES_S:
             self.loading_at = now

@@ -46,6 +46,19 @@ class Watcher:
         self._observed.clear()
         return self._history.usual_capacity(self._desk.settings.history_key)
 
+    def resume(self) -> None:
+        """An adopted attempt is watched from now on; nothing is judged before its log has been read."""
+        desk = self._desk
+        desk.after(Timer.PROBE, 0.0)
+        if desk.state is State.RUNNING:
+            self._plan_canary()
+        if desk.current().fatal_text:
+            desk.after(Timer.FATAL_LINE, desk.settings.fatal_grace_s)
+
+    def recall(self, event: LineMatched, at: float) -> None:
+        """A record of the log from before the adoption, with the time at which it was written."""
+        self._desk.current().line(event, at)
+
     # --- the log -------------------------------------------------------------------------------------------------
 
     def line(self, event: LineMatched) -> None:
@@ -104,7 +117,7 @@ class Watcher:
     def _ready(self, attempt: Attempt) -> None:
         desk = self._desk
         record = attempt.start_record(desk.now)
-        attempt.ready_at = desk.now
+        attempt.ready(desk.now)
         desk.timers.cancel(Timer.PHASE, Timer.OBSERVED)
         desk.move(Trigger.READY, f"healthy {desk.now - attempt.begun:.1f} s after the start")
         self._history.add(record)

@@ -38,11 +38,7 @@ def test_no_trigger_is_ambiguous() -> None:
 
 
 def test_a_spawn_is_only_possible_after_the_devices_were_looked_at() -> None:
-    sources = {source for row in TABLE if row.dest is State.STARTING for source in row.sources}
-    assert sources - {State.STOPPED} == {State.RECLAIMING}
-    assert {row.trigger for row in TABLE if row.dest is State.STARTING and State.STOPPED in row.sources} == {
-        Trigger.ADOPT
-    }
+    assert {source for row in TABLE if row.dest is State.STARTING for source in row.sources} == {State.RECLAIMING}
 
 
 def test_stopped_is_never_reached_from_a_state_with_processes() -> None:

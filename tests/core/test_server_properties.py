@@ -48,6 +48,7 @@ class AnyHistory(RuleBasedStateMachine):
         attempt=st.sampled_from([0, 7]),
     )
     def begin(self, budget: int, grace_s: float, attempt: int) -> None:
+        self.deaths = 0
         self.world = World(
             replace(
                 SETTINGS,
@@ -136,6 +137,11 @@ class AnyHistory(RuleBasedStateMachine):
         for late in (e.Exited(self.number - 1, 0), e.TreeEmptied(self.number - 1), e.Spawned(self.number - 1, 1)):
             assert self.world.server.handle(late, self.world.now) == []
 
+    @rule(away_s=st.sampled_from([0.0, 1.0, 40.0]), leader_dies=st.booleans())
+    def the_daemon_is_killed_and_comes_back(self, away_s: float, leader_dies: bool) -> None:
+        self.deaths += 1
+        self.world.daemon_dies(away_s, leader_dies=leader_dies)
+
     # --- what holds ---
 
     @property
@@ -171,7 +177,9 @@ class AnyHistory(RuleBasedStateMachine):
         self.replay()
 
     def replay(self) -> None:
-        """The same events at the same times give the same actions."""
+        """The same events at the same times give the same actions (a second daemon has a memory of its own)."""
+        if self.deaths:
+            return
         again = World(self.world.server.settings, last_attempt=self.world.first_attempt).server
         for at, event, out in self.world.history:
             assert again.handle(e.decode(e.encode(event)), at) == out

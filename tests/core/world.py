@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from supervisor import actions as a
@@ -20,6 +21,7 @@ from supervisor.core.server import Server
 from supervisor.core.settings import Settings
 from supervisor.lines import LineCutter
 from supervisor.profile import facts, load_profile
+from supervisor.saved import SavedServer
 
 Answer = Callable[[Any], "list[tuple[float, e.AnyEvent]]"]
 
@@ -39,6 +41,9 @@ class World:
         self.server = Server(settings, self.profile, self.facts, 0.0, last_attempt)
         self.now = 0.0
         self.did: list[tuple[float, a.AnyAction]] = []
+        self.written: list[tuple[float, str]] = []  # the present attempt's log
+        self.remembered: list[a.StartRecord] = []
+        self.reborn: list[tuple[Any, Any]] = []  # snapshots before and after each death of the daemon
         self.diagnoses: list[tuple[float, Any]] = []
         self.history: list[tuple[float, e.AnyEvent, list[a.AnyAction]]] = []
         self.health = e.ProbeOutcome.REFUSED
@@ -69,9 +74,7 @@ class World:
         out = self.server.handle(event, self.now)
         self.history.append((self.now, event, out))
         self.diagnoses.append((self.now, self.server.snapshot().diagnosis))
-        for action in out:
-            self.did.append((self.now, action))
-            self._answer(action)
+        self.carry(out)
         self.check()
         return out
 
@@ -83,6 +86,7 @@ class World:
 
     def log(self, *texts: str) -> None:
         """The server writes lines into its log."""
+        self.written += [(self.now, text) for text in texts]
         lines = self._cutter.feed("".join(f"{text}\n" for text in texts).encode())
         for event in self._reader.read(lines):
             self.tell(event)
@@ -118,6 +122,35 @@ class World:
                 break
             self.until(max(min(moments), self.now) + 1e-6)
         return self.server.state
+
+    def daemon_dies(self, away_s: float = 0.0, *, leader_dies: bool = False) -> None:
+        """The daemon is killed and comes back after a while: what it had asked for is lost, processes go on."""
+        saved = self.server.save("boot")
+        before = self.server.snapshot()
+        for _, _, event in list(self._queue):
+            if isinstance(event, e.TreeEmptied):  # the kill had been carried out
+                self.trees.discard(event.attempt)
+                self.leaders.discard(event.attempt)
+        self._queue = [entry for entry in self._queue if isinstance(entry[2], e.Exited)]
+        if leader_dies:
+            self.leaders.clear()
+            self._queue.clear()
+        self.now += away_s
+        # msgspec round trip: what is not written down is lost
+        saved = msgspec.json.decode(msgspec.json.encode(saved), type=SavedServer)
+        self.server = Server(self.server.settings, self.profile, self.facts, self.now, saved.number, self.remembered)
+        self.carry(self.server.restore(saved, self.now, tree_lives=saved.number in self.trees))
+        reader, cutter = LogReader(self.profile, saved.number), LineCutter()
+        for at, text in self.written:
+            for event in reader.read(cutter.feed(f"{text}\n".encode())):
+                self.server.recall(event, at)
+        self.reborn.append((before, self.server.snapshot()))
+        self.check()
+
+    def carry(self, actions: list[a.AnyAction]) -> None:
+        for action in actions:
+            self.did.append((self.now, action))
+            self._answer(action)
 
     # --- reading the story ---------------------------------------------------------------------------------------
 
@@ -156,6 +189,8 @@ class World:
             case a.CheckDevices():
                 clean = e.DevicesChecked(action.attempt, True)
                 self.later(0.01, replace(self.dirty, attempt=action.attempt) if self.dirty else clean)
+            case a.Remember():
+                self.remembered.append(action.record)
             case a.KeepEvidence():
                 self.later(0.2, e.EvidenceKept(action.attempt, "/evidence/1"))
             case _:
@@ -171,6 +206,7 @@ class World:
             self.later(0.001, replace(self.spawn_error, attempt=action.attempt))
             return
         assert self.last_check is None or self.last_check.clean is not False, "spawned on dirty devices"
+        self.written.clear()
         self.trees.add(action.attempt)
         self.leaders.add(action.attempt)
         self._cutter, self._reader = LineCutter(), LogReader(self.profile, action.attempt)
