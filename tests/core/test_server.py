@@ -528,6 +528,18 @@ def test_who_has_removed_the_obstacle_starts_what_had_been_given_up(obstacle: e.
     assert world.state is State.STARTING
 
 
+@pytest.mark.parametrize("obstacle", [replace(FOREIGN, refuse=True), OUT])
+def test_who_has_removed_the_obstacle_starts_what_had_been_given_up(obstacle: e.DevicesChecked) -> None:
+    world = World()
+    world.dirty = obstacle
+    world.start()
+    assert world.settle() in (State.FATAL, State.QUARANTINED)
+    world.dirty = None
+    world.start()  # it was wanted up all the time
+    world.until(world.now + 1)
+    assert world.state is State.STARTING
+
+
 def test_another_servers_memory_is_waited_for_without_end_before_a_start() -> None:
     world = World()
     world.dirty = e.DevicesChecked(0, False, "server glm holds 9 GB", (e.Holder(0, 9 * 2**30, 7, kind="server"),))
