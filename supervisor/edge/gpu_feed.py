@@ -39,6 +39,8 @@ class FeedTimings(msgspec.Struct, frozen=True):
     active_s: float = 1.0  # while a start, stop or reclaim waits for the devices
     idle_s: float = 10.0
     first_line_s: float = 60.0  # without persistence mode the driver wakes each GPU for seconds
+    again_min_s: float = 10.0  # for the first line of a later reader; longer where the first one needed longer
+    again_times: float = 4.0
     silent_periods: float = 3.0
     silent_min_s: float = 5.0  # calls were seen to take 0.2 s while a context is made or torn down
     backoff_s: float = 1.0
@@ -159,6 +161,8 @@ class GpuFeed:
         self._buffer = b""
         self._last_line = self._next_launch = clock()
         self._lines = self._failures = self._restarts = 0
+        self._launched = clock()
+        self._woke_in_s: float | None = None  # how long a reader took for its first line
         self._abandoned: list[Child] = []
         self._scope: anyio.CancelScope | None = None
         self._sight, self._since, self._reason = Sight.BLIND, clock(), "not looked yet"
@@ -221,9 +225,15 @@ class GpuFeed:
         if self._child is None:
             return self._next_launch - self._clock()
         if self._lines == 0:
-            return self._last_line + self._timings.first_line_s - self._clock()
+            return self._last_line + self._first_line_limit_s() - self._clock()
         silence_s = max(self._timings.silent_min_s, self._timings.silent_periods * self._period_s)
         return self._last_line + silence_s - self._clock()
+
+    def _first_line_limit_s(self) -> float:
+        if self._woke_in_s is None:
+            return self._timings.first_line_s
+        wanted = max(self._timings.again_min_s, self._timings.again_times * self._woke_in_s)
+        return min(self._timings.first_line_s, wanted)
 
     async def _step(self) -> GpuReport | None:
         if self._child is None:
@@ -253,6 +263,7 @@ class GpuFeed:
 
     def _try_launch(self) -> GpuReport | None:
         self._buffer, self._lines, self._last_line = b"", 0, self._clock()
+        self._launched = self._last_line
         try:
             self._child = self._launch(self._period_s)
         except OSError as error:
@@ -287,6 +298,8 @@ class GpuFeed:
             return await self._lost(f"cannot understand the GPU reader: {error}: {line[:200]!r}")
         match report:
             case GpuSample():
+                if self._lines == 0:
+                    self._woke_in_s = self._last_line - self._launched
                 self._lines += 1
                 self._failures = 0 if self._lines >= GOOD_LINES else self._failures
                 return report

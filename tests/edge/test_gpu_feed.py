@@ -174,6 +174,23 @@ async def test_a_driver_that_hangs_at_its_start_is_given_longer(
         assert anyio.current_time() - begun >= 0.8
 
 
+async def test_a_later_reader_is_given_as_long_as_the_driver_was_seen_to_need(
+    fake_nvml: FakeNvml, launch: Callable[[float], Child]
+) -> None:
+    timings = msgspec.structs.replace(TIMINGS, first_line_s=60, again_min_s=0.5, again_times=0)
+    async with GpuFeed(timings, launch) as feed:
+        await sample(feed)
+        fake_nvml.hang("nvmlDeviceGetMemoryInfo_v2")
+        feed.hurry()
+        assert "a driver call hangs" in await blind(feed)
+        first = feed.status.restarts
+        with anyio.move_on_after(LIMIT_S / 2):
+            while feed.status.restarts < first + 2:
+                with anyio.move_on_after(0.2):
+                    await anext(feed)
+        assert feed.status.restarts >= first + 2, "not after a minute each"
+
+
 async def test_hurry_shortens_the_wait_of_a_silence_that_has_begun(
     fake_nvml: FakeNvml, launch: Callable[[float], Child]
 ) -> None:
