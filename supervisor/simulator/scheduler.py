@@ -98,7 +98,7 @@ class Scheduler:
         self._held_gb = held_gb
         path, scratch = f"{directory}/{os.getpid()}", f"{directory}/.{os.getpid()}"
         with open(scratch, "w", encoding="utf-8") as file:
-            json.dump({"device": self._mine.rank.device, "bytes": int(held_gb * _GIB)}, file)
+            json.dump({"device": _physical(self._mine.rank.device), "bytes": int(held_gb * _GIB)}, file)
         os.rename(scratch, path)
 
     # --- fates
@@ -258,3 +258,9 @@ class Scheduler:
 
     def _send(self, message: str) -> None:
         self._wires.scheduler_end.send(message.encode())
+
+
+def _physical(device: int) -> int:
+    """The driver's number of a device, where CUDA_VISIBLE_DEVICES hides or reorders them for the process."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    return int(visible[device]) if device < len(visible) and visible[device].isdecimal() else device
