@@ -19,8 +19,7 @@ from anyio.abc import TaskGroup
 
 from supervisor import __version__
 from supervisor.actions import Announce
-from supervisor.api import access, serve
-from supervisor.api.app import build_app, build_tcp_app
+from supervisor.api import serve
 from supervisor.api.control import Clock, DaemonInfo, EventRecord, Request
 from supervisor.config import CgroupUse, Config, ConfigError, ServerConfig, load
 from supervisor.core.gpus import GpusView
@@ -39,6 +38,7 @@ from supervisor.profile import facts, load_profile
 from supervisor.shell import clock, logs
 from supervisor.shell.devices import Devices
 from supervisor.shell.effects import Effects
+from supervisor.shell.endings import leaves_servers
 from supervisor.shell.eventlog import EventLog
 from supervisor.shell.guard import guarded, log_bug
 from supervisor.shell.history import HistoryStore
@@ -47,6 +47,8 @@ from supervisor.shell.hostnews import HostNews
 from supervisor.shell.hub import Hub
 from supervisor.shell.leftovers import LeftoverProblem, end_leftovers
 from supervisor.shell.loop import ServerLoop
+from supervisor.shell.reload import told_differences
+from supervisor.shell.sockets import ListenProblem, bindings
 from supervisor.shell.trees import TreeStore
 from supervisor.snapshot import ServerSnapshot
 
@@ -76,6 +78,7 @@ class Daemon:
         self._loops: dict[str, ServerLoop] = {}
         self._effects: dict[str, Effects] = {}
         self._ending = anyio.Event()
+        self._leaving = False  # the servers go on without us: the next daemon adopts them
         self._notifier = Notifier(os.environ)
         self._trees = TreeStore(Path(config.daemon.state_dir) / "trees")
         self.ready = anyio.Event()
@@ -106,7 +109,9 @@ class Daemon:
                     tasks.start_soon(guarded, log_bug, what, work, name=what)
                 await self._begin()
                 await self._ending.wait()  # as long as the daemon lives
-                await self._stop_servers()
+                self._notifier.send(STOPPING="1")
+                if not self._leaving:
+                    await self._stop_servers()
                 tasks.cancel_scope.cancel()
         log.info("ended")
 
@@ -155,20 +160,10 @@ class Daemon:
         tasks.start_soon(loop.run, effects.carry, name=f"{config.name}: decisions")
 
     def _bindings(self) -> list[serve.Binding]:
-        daemon = self._config.daemon
         try:
-            gid = access.gid_of(daemon.socket_group) if daemon.socket_group else None
-            rules = access.access_of(daemon, os.geteuid(), gid if gid is not None else os.getegid())
-            # TCP first: unlike the socket it leaves no file behind when the other one cannot be had.
-            tcp = serve.bind_tcp(*daemon.listen_address) if daemon.listen_address else None
-            listener = serve.bind_unix(daemon.socket, daemon.socket_mode, gid)
-        except serve.SocketInUseError as problem:
+            return bindings(self._config.daemon, self, os.environ)
+        except ListenProblem as problem:
             raise StartupProblem(str(problem)) from None
-        except (OSError, KeyError) as problem:
-            where = f"{daemon.socket} or {daemon.listen}"
-            raise StartupProblem(f"cannot listen on {where}: {problem}; nothing was started") from None
-        bindings = [serve.Binding(listener, build_app(self, rules))]
-        return bindings + ([serve.Binding(tcp, build_tcp_app(self, rules))] if tcp else [])
 
     async def _begin(self) -> None:
         log.info("ready", socket=self._config.daemon.socket, servers=len(self._loops), version=__version__)
@@ -180,7 +175,6 @@ class Daemon:
 
     async def _stop_servers(self) -> None:
         """All at once; as long as their own deadlines allow: each stop ends in stopped or quarantined."""
-        self._notifier.send(STOPPING="1")
         for loop in self._loops.values():
             await loop.post(StopRequested("shutdown"))
         seen = -1
@@ -190,13 +184,29 @@ class Daemon:
     # --- signals and systemd -------------------------------------------------------------------------------------
 
     async def _signals(self) -> None:
-        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
+        # `sglsup run` has no file to read again, and its closed terminal ends it.
+        hang_up = (signal.SIGHUP,) if self._config_path else ()
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, *hang_up) as received:
             async for number in received:
-                name = signal.Signals(number).name
-                log.info("asked to end", by=name)
-                if self._ending.is_set() and number == signal.SIGINT:
-                    await self._kill_servers(f"a second {name}")
-                self._ending.set()
+                if number == signal.SIGHUP:
+                    await self._reload()
+                else:
+                    await self._end(number)
+
+    async def _end(self, number: signal.Signals) -> None:
+        name = signal.Signals(number).name
+        log.info("asked to end", by=name)
+        if self._ending.is_set() and number == signal.SIGINT:
+            await self._kill_servers(f"a second {name}")
+        elif not self._ending.is_set() and number == signal.SIGTERM:
+            self._leaving = await leaves_servers(self._notifier.active)
+        self._ending.set()
+
+    async def _reload(self) -> None:
+        """`systemctl reload` waits for the READY that follows RELOADING."""
+        self._notifier.send(RELOADING="1", MONOTONIC_USEC=str(int(clock.monotonic() * 1e6)))
+        await told_differences(self._config, self._config_path)
+        self._notifier.send(READY="1", STATUS=self._summary())
 
     async def _kill_servers(self, by: str) -> None:
         """Who presses Ctrl-C twice does not want to wait for running requests."""

@@ -1,0 +1,54 @@
+"""Gets the sockets that the daemon is asked on: those that systemd passed, our own for the rest."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+
+from supervisor.api import access, serve
+from supervisor.api.access import Access
+from supervisor.api.app import build_app, build_tcp_app
+from supervisor.api.control import Control
+from supervisor.api.serve import Binding
+from supervisor.config import DaemonConfig
+
+
+class ListenProblem(Exception):  # noqa: N818 - a fact for the operator, not a bug
+    """A socket cannot be had; the text is the one line that says why."""
+
+
+def bindings(daemon: DaemonConfig, control: Control, environment: Mapping[str, str]) -> list[Binding]:
+    """Every socket with the application behind it. ListenProblem when one cannot be had; none is left open then."""
+    passed = serve.activated(environment, os.getpid())
+    opened: list[socket.socket] = []
+    try:
+        gid = access.gid_of(daemon.socket_group) if daemon.socket_group else None
+        rules = access.access_of(daemon, os.geteuid(), gid if gid is not None else os.getegid())
+        # TCP first: unlike the socket it leaves no file behind when the other one cannot be had.
+        if daemon.listen_address and not _among(passed, socket.AF_INET, socket.AF_INET6):
+            opened.append(serve.bind_tcp(*daemon.listen_address))
+        if not _among(passed, socket.AF_UNIX):
+            opened.append(serve.bind_unix(daemon.socket, daemon.socket_mode, gid))
+    except (serve.SocketInUseError, OSError, KeyError) as problem:
+        for one in opened:
+            one.close()
+        if isinstance(problem, serve.SocketInUseError):
+            raise ListenProblem(str(problem)) from None
+        where = f"{daemon.socket} or {daemon.listen}"
+        raise ListenProblem(f"cannot listen on {where}: {problem}; nothing was started") from None
+    return [
+        *(_bound(one, control, rules, owned=False) for one in passed),
+        *(_bound(one, control, rules, owned=True) for one in opened),
+    ]
+
+
+def _among(sockets: list[socket.socket], *families: int) -> bool:
+    return any(one.family in families for one in sockets)
+
+
+def _bound(listener: socket.socket, control: Control, rules: Access, *, owned: bool) -> Binding:
+    """Who comes over TCP has no peer credentials, and may only read."""
+    local = listener.family == socket.AF_UNIX
+    app = build_app(control, rules) if local else build_tcp_app(control, rules)
+    return Binding(listener, app, owned=owned)
