@@ -109,7 +109,7 @@ class Attempt:
         self._probes = 0
         self._tracker.begin(now)
         self._clock = PhaseClock(self.view(now).phase, now)
-        self._pace = 1.0
+        self._pace = self._clock.pace(budgets.usual_s)
 
     def spawned(self, event: Spawned) -> None:
         """The process runs."""

@@ -22,6 +22,7 @@ FEW = 3  # fewer starts than this teach nothing that is enforced
 _TIMES = 3.0
 _SPREADS = 5.0
 _TELLING_S = 1.0  # a shorter phase tells nothing about the pace of a start
+_UNTOLD_PACE = 2.0  # until a phase has ended nobody knows whether the host is busy
 
 
 class Lesson(msgspec.Struct, frozen=True):
@@ -106,7 +107,8 @@ class PhaseClock:
         took = self._seconds | {self._phase: self._seconds.get(self._phase, 0.0) + self._moved - self._began}
         ratios = {phase: took_s / s for phase, took_s in took.items() if (s := usual_s(phase)) and s >= _TELLING_S}
         present = ratios.pop(self._phase, 1.0)
-        return max(1.0, present, median(ratios.values()) if ratios else 1.0)
+        untold = 1.0 if self._seconds else _UNTOLD_PACE
+        return max(1.0, present, median(ratios.values()) if ratios else untold)
 
     def _silence(self, now: float) -> None:
         silent = now - self._moved

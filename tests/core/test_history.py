@@ -118,3 +118,48 @@ def test_whatever_was_seen_the_deadline_lies_between_floor_and_configuration(sil
 def test_a_deadline_never_ends_a_start_that_goes_as_the_learned_ones_did(phase: str) -> None:
     records = [StartRecord("k", 100, (PhaseRecord(phase, 50, s),)) for s in (8, 9, 10, 11, 12)]
     assert budgets(*records).limit(phase).stall_s > 2 * 12
+
+
+# --- the pace of a start ---------------------------------------------------------------------------------------------
+
+USUAL = {"launch": 10.0, "weights": 60.0, "memory-pool": 0.2, "target-graph": 20.0}
+
+
+def paced(*passed: tuple[str, float]) -> float:
+    """The pace of a start that has gone into these phases at these times, and moved in the last one a moment later."""
+    clock = PhaseClock("launch", 0.0)
+    for phase, at in passed:
+        clock.progress(phase, at)
+    return clock.pace(USUAL.get)
+
+
+def test_a_start_as_fast_as_usual_has_the_pace_of_one() -> None:
+    assert paced(("weights", 10.0), ("memory-pool", 70.0), ("target-graph", 70.2)) == 1.0
+
+
+def test_until_a_phase_has_ended_the_host_may_be_busy_for_all_we_know() -> None:
+    assert paced() == 2.0
+
+
+def test_a_busy_host_slows_everything_and_so_the_next_phase() -> None:
+    assert paced(("weights", 30.0), ("memory-pool", 210.0), ("target-graph", 210.6)) == 3.0
+
+
+def test_a_cold_cache_slows_one_phase_and_not_those_after_it() -> None:
+    cold = (("weights", 10.0), ("weights", 400.0))
+    assert paced(*cold) == 390.0 / 60.0
+    assert paced(*cold, ("memory-pool", 480.0), ("target-graph", 480.2), ("warmup", 500.2)) == 1.0
+
+
+def test_a_stall_itself_does_not_count_as_slowness() -> None:
+    clock = PhaseClock("launch", 0.0)
+    clock.progress("weights", 10.0)
+    assert clock.pace(USUAL.get) == 1.0  # whenever it is asked: only progress moves it
+
+
+def test_a_slow_start_gets_more_patience_with_silence_unless_it_is_idle() -> None:
+    it = budgets(*[start(20)] * 5)
+    assert it.limit("weights").stall_s == 60
+    assert it.limit("weights", pace=4.0).stall_s == 240
+    assert it.limit("weights", pace=4.0).idle_s == 60
+    assert it.limit("weights", pace=100.0).stall_s == 600
