@@ -1,0 +1,70 @@
+"""The JSON about the daemon itself and its configuration, and the answers that carry nothing else."""
+
+from __future__ import annotations
+
+import msgspec
+
+from supervisor.api.control import Clock, DaemonInfo
+from supervisor.api.wire.moments import iso, seconds
+from supervisor.config import Differences
+
+API_VERSION = "1.0"
+
+
+class Info(msgspec.Struct, frozen=True):
+    """Facts about the daemon."""
+
+    version: str
+    api_version: str
+    pid: int
+    started: str
+    uptime_s: float
+    config_path: str
+    state_dir: str
+    log_dir: str
+    log_path: str
+    role: str
+
+
+class Configured(msgspec.Struct, frozen=True):
+    """A server of the configuration in force or of the file; `in_use` says that it is in force."""
+
+    name: str
+    in_use: bool
+    autostart: bool
+
+
+class Reread(msgspec.Struct, frozen=True):
+    """What the file has now beside what is in force. Nothing has been changed."""
+
+    path: str
+    servers: tuple[Configured, ...]
+    differences: Differences
+
+
+class Done(msgspec.Struct, frozen=True):
+    """It was done."""
+
+    ok: bool = True
+
+
+class Error(msgspec.Struct, frozen=True):
+    """What could not be done, to what, and why."""
+
+    error: str
+
+
+def info(daemon: DaemonInfo, clock: Clock, role: str) -> Info:
+    """The daemon's facts for a reader of this role."""
+    return Info(
+        version=daemon.version,
+        api_version=API_VERSION,
+        pid=daemon.pid,
+        started=iso(daemon.started_wall),
+        uptime_s=seconds(clock.wall - daemon.started_wall),
+        config_path=daemon.config_path,
+        state_dir=daemon.state_dir,
+        log_dir=daemon.log_dir,
+        log_path=daemon.log_path,
+        role=role,
+    )
