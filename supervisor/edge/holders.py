@@ -11,6 +11,7 @@ import pwd
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from supervisor.config import mask_command
 from supervisor.devices import ProcessOwner
 
 COMMAND_LIMIT = 200  # characters
@@ -30,16 +31,21 @@ def _identify(pid: int, server_of: Callable[[int], str]) -> ProcessOwner | None:
         if fields[0] in (b"Z", b"X", b"x"):
             return None
         uid = os.stat(folder).st_uid
-        command = _printable((folder / "cmdline").read_bytes()) or _printable((folder / "comm").read_bytes())
+        name = (folder / "comm").read_bytes().decode(errors="replace")
+        command = _command((folder / "cmdline").read_bytes()) or _printable(name)
     except (FileNotFoundError, ProcessLookupError):  # it ended while we looked
         return None
     return ProcessOwner(pid, _user(uid), uid, command, server_of(pid), int(fields[_START_TICKS]))
 
 
-def _printable(data: bytes) -> str:
+def _command(data: bytes) -> str:
+    """Everybody who may read a state sees it: a stranger's key on his command line is not for them."""
+    return _printable(" ".join(mask_command(data.decode(errors="replace").split("\0"))))
+
+
+def _printable(text: str) -> str:
     """A process can call itself anything: control characters must not reach a terminal."""
-    text = data.replace(b"\0", b" ").decode(errors="replace").strip()
-    return "".join(character if character.isprintable() else "?" for character in text)[:COMMAND_LIMIT]
+    return "".join(character if character.isprintable() else "?" for character in text.strip())[:COMMAND_LIMIT]
 
 
 @functools.lru_cache(maxsize=256)

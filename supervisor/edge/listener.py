@@ -19,6 +19,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from supervisor.config import mask_command
 from supervisor.events import Listener
 
 LOOK_LIMIT_S = 5.0
@@ -176,8 +177,9 @@ def _user(pid: int) -> str:
 
 def _command(pid: int) -> str:
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").strip()
+        data = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return ""
-    text = words.decode("utf-8", "backslashreplace")[:_COMMAND_CHARACTERS]
+    words = mask_command(data.decode("utf-8", "backslashreplace").rstrip("\0").split("\0"))
+    text = " ".join(words)[:_COMMAND_CHARACTERS]
     return "".join(letter if letter.isprintable() else "?" for letter in text)

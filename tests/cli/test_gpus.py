@@ -42,9 +42,10 @@ async def test_a_blind_feed_shows_what_was_seen_last(sglctl: Sglctl, control: Fa
 
 async def test_pids_that_are_not_ours_are_said(sglctl: Sglctl, control: FakeControl) -> None:
     control.put_gpus(LEASED, pids_trusted=False)
-    assert "the driver's pids are not ours (a container): memory is told apart by lease alone" in (
-        await sglctl("gpus")
-    ).out.splitlines()
+    assert (
+        "the driver's pids are not ours (a container): memory is told apart by lease alone"
+        in (await sglctl("gpus")).out.splitlines()
+    )
 
 
 async def test_what_cannot_be_read_is_named(sglctl: Sglctl, control: FakeControl) -> None:

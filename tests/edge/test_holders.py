@@ -15,7 +15,9 @@ from supervisor.edge.holders import COMMAND_LIMIT, identify
 def holder() -> Iterator[subprocess.Popen[bytes]]:
     code = "import sys; print('up', flush=True); sys.stdin.read()"
     name = "wicked\x1b[2Jname" + "x" * 400
-    process = subprocess.Popen([sys.executable, "-c", code, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "--api-key", "hunter2", name], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     assert process.stdout is not None
     assert process.stdin is not None
     with process, process.stdin, process.stdout:
@@ -39,6 +41,12 @@ def test_what_a_process_calls_itself_cannot_reach_a_terminal_nor_fill_it(holder:
     assert owner.command.isprintable()
     assert "wicked?[2Jname" in owner.command
     assert len(owner.command) == COMMAND_LIMIT
+
+
+def test_a_key_on_a_command_line_is_not_shown(holder: subprocess.Popen[bytes]) -> None:
+    (owner,) = identify([holder.pid])
+    assert "--api-key ***" in owner.command
+    assert "hunter2" not in owner.command
 
 
 def test_the_server_is_what_the_caller_says(holder: subprocess.Popen[bytes]) -> None:
