@@ -21,7 +21,7 @@ from supervisor import __version__
 from supervisor.actions import Announce
 from supervisor.api import serve
 from supervisor.api.control import Clock, DaemonInfo, EventRecord, Request
-from supervisor.config import CgroupUse, Config, ConfigError, ServerConfig, load
+from supervisor.config import CgroupUse, Config, ConfigError, ServerConfig, config_hash, load
 from supervisor.core.gpus import GpusView
 from supervisor.core.lifecycle import RESTING, State
 from supervisor.core.resolve import resolve
@@ -34,8 +34,9 @@ from supervisor.edge.process import Household, become_subreaper, ignore_orphan_s
 from supervisor.edge.process.owner import server_of
 from supervisor.edge.tail import watcher
 from supervisor.events import SignalRequested, StartRequested, StopRequested
-from supervisor.profile import facts, load_profile
+from supervisor.profile import Profile, facts, load_profile
 from supervisor.shell import clock, logs
+from supervisor.shell.adoption import Inheritance, LeftoverProblem, inherit, recall
 from supervisor.shell.devices import Devices
 from supervisor.shell.effects import Effects
 from supervisor.shell.endings import leaves_servers
@@ -45,11 +46,11 @@ from supervisor.shell.history import HistoryStore
 from supervisor.shell.host import Host
 from supervisor.shell.hostnews import HostNews
 from supervisor.shell.hub import Hub
-from supervisor.shell.leftovers import LeftoverProblem, end_leftovers
 from supervisor.shell.loop import ServerLoop
 from supervisor.shell.reload import told_differences
 from supervisor.shell.sockets import ListenProblem, bindings
-from supervisor.shell.trees import TreeStore
+from supervisor.shell.states import StateStore
+from supervisor.shell.trees import TreeStore, boot_id
 from supervisor.snapshot import ServerSnapshot
 
 log = structlog.get_logger()
@@ -81,6 +82,8 @@ class Daemon:
         self._leaving = False  # the servers go on without us: the next daemon adopts them
         self._notifier = Notifier(os.environ)
         self._trees = TreeStore(Path(config.daemon.state_dir) / "trees")
+        self._states = StateStore(Path(config.daemon.state_dir) / "servers", boot_id())
+        self._inherited: set[str] = set()
         self.ready = anyio.Event()
 
     # --- the daemon's life ---------------------------------------------------------------------------------------
@@ -94,10 +97,10 @@ class Daemon:
         with _lock(Path(self._config.daemon.state_dir)):
             async with AsyncExitStack() as stack:
                 host = self._host = await self._open(stack)
-                await self._end_leftovers(host)
+                inherited = await self._inherit(host)
                 tasks = await stack.enter_async_context(anyio.create_task_group())
                 for server in self._config.servers.values():
-                    self._add(server, host, tasks)
+                    await self._add(server, host, tasks, inherited[server.name])
                 await stack.enter_async_context(serve.serving(self._bindings()))
                 for what, work in (
                     ("gpus", host.devices.run),
@@ -141,23 +144,41 @@ class Daemon:
             evidence_dir=state / "evidence",
         )
 
-    async def _end_leftovers(self, host: Host) -> None:
+    async def _inherit(self, host: Host) -> dict[str, Inheritance]:
         try:
-            await end_leftovers(self._trees, host.cgroups)
+            return await inherit(self._config.servers, self._trees, self._states, host.cgroups)
         except LeftoverProblem as problem:
             raise StartupProblem(str(problem)) from None
 
-    def _add(self, config: ServerConfig, host: Host, tasks: TaskGroup) -> None:
+    async def _add(self, config: ServerConfig, host: Host, tasks: TaskGroup, inherited: Inheritance) -> None:
         profile = load_profile(config.engine)
         known = facts(profile, config.command)
         settings = resolve(config, profile, known)
         learnt, last = host.history.read(config.name), host.last_attempt(config.name)
         server = Server(settings, profile, known, clock.monotonic(), last, learnt)
-        loop = ServerLoop(server, host, self._announce)
+        loop = ServerLoop(server, host, self._announce, self._save)
         effects = Effects(config, settings, profile, known, host, tasks, loop.post, loop.snapshot, loop.report_bug)
         self._loops[config.name] = loop
         self._effects[config.name] = effects
+        if inherited.saved is not None:
+            await self._resume(loop, effects, profile, inherited)
         tasks.start_soon(loop.run, effects.carry, name=f"{config.name}: decisions")
+
+    async def _resume(self, loop: ServerLoop, effects: Effects, profile: Profile, inherited: Inheritance) -> None:
+        """Go on with a server where an earlier daemon left off."""
+        saved, tree = inherited.saved, inherited.tree
+        assert saved is not None  # noqa: S101 - the caller has looked
+        self._inherited.add(saved.name)
+        self._devices.adopt(saved.name, saved.devices)
+        actions = loop.server.restore(saved, clock.monotonic(), tree_lives=inherited.lives)
+        if tree is not None and saved.attempt is not None:
+            effects.take(tree, await recall(loop.server, profile, saved.attempt))
+            log.info("adopted", server=saved.name, pid=tree.pid, attempt=saved.number, state=saved.state)
+        loop.resume(actions, effects.carry)
+
+    def _save(self, server: Server) -> None:
+        saved = server.save(self._states.boot_id, config_hash(self._config.servers[server.settings.name]))
+        self._states.put(msgspec.structs.replace(saved, devices=self._devices.leased(saved.name)))
 
     def _bindings(self) -> list[serve.Binding]:
         try:
@@ -169,17 +190,24 @@ class Daemon:
         log.info("ready", socket=self._config.daemon.socket, servers=len(self._loops), version=__version__)
         self._notifier.send(READY="1", STATUS=self._summary())
         for config in self._config.servers.values():
-            if self._autostart and config.autostart:
+            if self._autostart and config.autostart and config.name not in self._inherited:
                 await self._loops[config.name].post(StartRequested("autostart"))
         self.ready.set()
 
     async def _stop_servers(self) -> None:
-        """All at once; as long as their own deadlines allow: each stop ends in stopped or quarantined."""
+        """All at once; as long as their own deadlines allow: each stop ends in stopped or quarantined.
+
+        Our own end is nobody's wish about a server: what was wanted up is started again by the next daemon.
+        """
+        wanted = [name for name, loop in self._loops.items() if loop.snapshot().goal == "up"]
         for loop in self._loops.values():
             await loop.post(StopRequested("shutdown"))
         seen = -1
         while any(loop.server.state not in RESTING for loop in self._loops.values()):
             seen = await self._hub.changed(seen)
+        for name in wanted:
+            if self._loops[name].server.state is not State.QUARANTINED:
+                self._states.remove(name)
 
     # --- signals and systemd -------------------------------------------------------------------------------------
 

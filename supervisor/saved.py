@@ -65,4 +65,5 @@ class SavedServer(msgspec.Struct, frozen=True):
     incidents: tuple[IncidentView, ...] = ()
     would_have_killed: dict[str, int] = {}
     config_hash: str = ""
+    devices: tuple[int, ...] = ()  # its lease
     format: int = FORMAT

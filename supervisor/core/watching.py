@@ -57,7 +57,8 @@ class Watcher:
 
     def recall(self, event: LineMatched, at: float) -> None:
         """A record of the log from before the adoption, with the time at which it was written."""
-        self._desk.current().line(event, at)
+        if self._desk.current().line(event, at).fatal:
+            self._last_words(event.text)
 
     # --- the log -------------------------------------------------------------------------------------------------
 

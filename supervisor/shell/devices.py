@@ -102,6 +102,11 @@ class Devices:
         """The devices that the server has now."""
         return self._book.leased(server)
 
+    def adopt(self, server: str, devices: tuple[int, ...]) -> None:
+        """A server that already runs keeps the devices it has."""
+        if devices:
+            self._book.adopt(Lease(server, devices))
+
     def release_lease(self, server: str) -> None:
         """The server rests and its memory is back."""
         self._book.release_lease(server)

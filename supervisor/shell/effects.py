@@ -144,16 +144,20 @@ class Effects:
             self._host.trees.remove(plan.server)
             await self._post(made)
             return
-        self._host.household.add(made)
-        self._tree, self._exit_posted = made, anyio.Event()
         with contextlib.suppress(OSError):  # a full disk: the note from before the spawn finds the tree as well
             await anyio.to_thread.run_sync(self._host.trees.put, plan.server, plan.marker, made.spawned)
-        self._feed = LogFeed(plan.log_path, action.attempt, self._profile, self._post)
         await self._post(made.spawned)
+        self.take(made)
+
+    def take(self, tree: Tree, offset: int = 0) -> None:
+        """Have the tree's log read from `offset` on, its processes watched, its exit told."""
+        self._host.household.add(tree)
+        self._tree, self._exit_posted = tree, anyio.Event()
+        self._feed = LogFeed(tree.spawned.log_path, tree.attempt, self._profile, self._post, offset)
         self._begin(self._read_log, self._feed)
-        self._watch = self._watch_of(made)
+        self._watch = self._watch_of(tree)
         self._begin(self._watch.run)
-        self._begin(self._watch_exit, made, self._exit_posted)
+        self._begin(self._watch_exit, tree, self._exit_posted)
 
     def _plan(self, attempt: int) -> SpawnPlan:
         path = self._host.log_path(self._settings.name, attempt)

@@ -13,7 +13,7 @@ import structlog
 from supervisor.actions import Announce, AnyAction
 from supervisor.api.control import Clock
 from supervisor.core.server import Server
-from supervisor.events import AnyEvent, LogGrew, Ticked
+from supervisor.events import AnyEvent, EvidenceKept, Exited, LogGrew, Spawned, Ticked
 from supervisor.shell import clock
 from supervisor.shell.host import Host
 from supervisor.snapshot import ServerSnapshot
@@ -22,17 +22,28 @@ MAILBOX_EVENTS = 1024
 _OVERDUE_S = 0.25  # a flood of events must not keep the clock from the server
 _BUG_PAUSE_S = 1.0  # between two ticks that raise
 
+# What the next daemon must know of at once.
+_SAVED_AFTER = (Spawned, Exited, EvidenceKept)
+_SAVED_WITH = ("goal", "lifecycle")
+
 log = structlog.get_logger()
 
 
 class ServerLoop:
     """The only task that writes this server's state. Others `post` events; the mailbox is bounded, so they wait."""
 
-    def __init__(self, server: Server, host: Host, announce: Callable[[str, Announce], None]) -> None:
+    def __init__(
+        self,
+        server: Server,
+        host: Host,
+        announce: Callable[[str, Announce], None],
+        save: Callable[[Server], None] = lambda _: None,
+    ) -> None:
         self.server = server
         self.name = server.settings.name
         self._host = host
         self._announce = announce
+        self._save = save
         self._carry: Callable[[AnyAction], None] = lambda _: None
         self._send, self._receive = anyio.create_memory_object_stream[tuple[AnyEvent, anyio.Event | None]](
             MAILBOX_EVENTS
@@ -116,10 +127,20 @@ class ServerLoop:
         self._snapshot = None
         if not isinstance(event, LogGrew) and (actions or not isinstance(event, Ticked)):
             self._record("event", event, moment)
+        if isinstance(event, _SAVED_AFTER) or any(isinstance(a, Announce) and a.facet in _SAVED_WITH for a in actions):
+            self._save(self.server)  # before anything is carried out: see shell/states.py
+        self._perform_all(actions, moment)
+
+    def _perform_all(self, actions: list[AnyAction], moment: Clock) -> None:
         for action in actions:
             self._perform(action, moment)
         if actions:
             self._host.hub.publish()
+
+    def resume(self, actions: list[AnyAction], carry: Callable[[AnyAction], None]) -> None:
+        """Carry out what a restored server asks for, before the loop turns."""
+        self._carry = carry
+        self._perform_all(actions, clock.now())
 
     def _perform(self, action: AnyAction, moment: Clock) -> None:
         """One action that cannot be begun must not cost the others."""

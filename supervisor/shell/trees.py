@@ -25,7 +25,7 @@ class TreeStore:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        self._boot_id = boot_id()
 
     def put(self, server: str, marker: str, spawned: Spawned) -> None:
         """Note a tree. OSError when the state directory cannot be written."""
@@ -64,3 +64,8 @@ class TreeStore:
 
     def _path(self, server: str) -> Path:
         return self._directory / f"{server}.json"
+
+
+def boot_id() -> str:
+    """Names this boot: pids and the monotonic clock mean nothing in another one."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -1,0 +1,186 @@
+"""Takes over what an earlier daemon left: living trees are adopted, the rest is ended, nothing ever runs twice."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+
+import anyio.to_thread
+import msgspec
+import structlog
+
+from supervisor.core.grammar import LogReader
+from supervisor.core.server import Server
+from supervisor.edge.cgroup import CgroupRoot, ServerCgroup
+from supervisor.edge.process import Tree, adopt
+from supervisor.events import LineMatched, TreeStuck
+from supervisor.lines import LineCutter
+from supervisor.profile import Profile
+from supervisor.saved import SavedAttempt, SavedServer
+from supervisor.shell import clock
+from supervisor.shell.states import StateStore
+from supervisor.shell.trees import TreeRecord, TreeStore
+
+_KILL_LIMIT_S = 20.0
+# Of a serving server only the end of the log is read again: what its start said is in the record, what it said while
+# nobody watched is there. A starting one's log is read whole; it is small.
+_TAIL_BYTES = 4 * 2**20
+_STARTING_BYTES = 64 * 2**20
+
+log = structlog.get_logger()
+
+
+class LeftoverProblem(Exception):  # noqa: N818 - a fact for the operator, not a bug
+    """A process of an earlier daemon survives SIGKILL; the text names it."""
+
+
+class Inheritance(msgspec.Struct, frozen=True):
+    """What one configured server inherits: its record, and the tree that lives, if any does."""
+
+    saved: SavedServer | None
+    tree: Tree | None = None
+
+    @property
+    def lives(self) -> bool:
+        """Whether processes of the attempt were found."""
+        return self.tree is not None
+
+
+async def inherit(
+    servers: Iterable[str], trees: TreeStore, states: StateStore, cgroups: CgroupRoot | None
+) -> dict[str, Inheritance]:
+    """What each configured server inherits. Ends every tree that nobody can take over.
+
+    LeftoverProblem when one of those survives SIGKILL: then this daemon must not start anything beside it.
+    """
+    records, problems = trees.read()
+    for problem in problems:
+        log.warning("state", problem=problem)
+    by_name = {record.server: record for record in records}
+    found = {name: await _inherit(by_name.pop(name, None), name, trees, states) for name in servers}
+    for record in by_name.values():
+        await _end(record, trees, "it is not configured any more")
+    kept = {one.tree.spawned.cgroup for one in found.values() if one.tree is not None}
+    for cgroup in cgroups.leftovers() if cgroups else ():
+        if cgroup.path not in kept:
+            await _end_cgroup(cgroup)
+    return found
+
+
+async def _inherit(record: TreeRecord | None, name: str, trees: TreeStore, states: StateStore) -> Inheritance:
+    saved = states.read(name)
+    if saved is not None and saved.boot_id != states.boot_id:
+        # Nothing of another boot lives, and its clock was another: only what people wanted is of use.
+        states.remove(name)
+        saved = None if saved.goal_up else msgspec.structs.replace(_at_rest(saved), boot_id=states.boot_id)
+    if record is None:
+        return Inheritance(saved)
+    if not record.spawned.pid:
+        await _end(record, trees, "the daemon died while it was being started")
+        return Inheritance(saved)
+    tree = adopt(record.spawned, name, record.marker, _cgroup_of(record))
+    if not await tree.members(thorough=True):
+        tree.close()
+        trees.remove(name)
+        return Inheritance(saved)
+    if saved is None or saved.number != record.spawned.attempt:
+        saved = _from_record(record, states.boot_id)
+        log.warning("state", server=name, problem="no usable record of a living server: its log tells what it can")
+    return Inheritance(saved, tree)
+
+
+def _at_rest(saved: SavedServer) -> SavedServer:
+    return SavedServer(saved.name, saved.boot_id, False, "stopped", clock.monotonic(), saved.reason, saved.number)
+
+
+def _from_record(record: TreeRecord, boot_id: str) -> SavedServer:
+    """A living tree without a record is a start whose log tells the phases and whose probes will find it ready."""
+    spawned = record.spawned
+    begun = min(clock.monotonic(), spawned.start_ticks / os.sysconf("SC_CLK_TCK"))
+    attempt = SavedAttempt(spawned.attempt, begun, spawned.pid, spawned.log_path)
+    reason = "found running by a daemon that had lost its record"
+    return SavedServer(
+        record.server, boot_id, True, "starting", begun, reason, spawned.attempt, tree_alive=True, attempt=attempt
+    )
+
+
+def _cgroup_of(record: TreeRecord) -> ServerCgroup | None:
+    return ServerCgroup(record.spawned.cgroup) if record.spawned.cgroup else None
+
+
+async def _end(record: TreeRecord, trees: TreeStore, why: str) -> None:
+    cgroup = _cgroup_of(record)
+    if record.spawned.pid:
+        tree = adopt(record.spawned, record.server, record.marker, cgroup)
+    else:  # if there is a process, then its marker or its cgroup tells
+        tree = Tree(record.spawned, record.server, record.marker, None, cgroup)
+    try:
+        result = await tree.kill(_KILL_LIMIT_S)
+    finally:
+        tree.close()
+    if isinstance(result, TreeStuck):
+        names = ", ".join(f"pid {process.pid} ({process.state}, {process.command})" for process in result.processes)
+        raise LeftoverProblem(f"cannot start: {record.server} from before cannot be killed: {names}")
+    if result.killed:
+        log.warning("leftover killed", server=record.server, why=why, processes=result.killed)
+    trees.remove(record.server)
+
+
+async def _end_cgroup(cgroup: ServerCgroup) -> None:
+    """Of a server whose record is lost and whose leader nobody knows, or that is not configured any more."""
+    if cgroup.populated():
+        log.warning("leftover killed", cgroup=cgroup.path, processes=len(cgroup.pids()))
+        cgroup.kill()
+        if not await cgroup.empty(_KILL_LIMIT_S):
+            raise LeftoverProblem(f"cannot start: processes in {cgroup.path} from before cannot be killed")
+    cgroup.remove()
+
+
+# --- the log of an adopted attempt -----------------------------------------------------------------------------------
+
+
+async def recall(server: Server, profile: Profile, saved: SavedAttempt) -> int:
+    """Tell the server what its attempt has logged so far. The offset from which the log is to be followed."""
+    return await anyio.to_thread.run_sync(_recall, server, profile, saved)
+
+
+def _recall(server: Server, profile: Profile, saved: SavedAttempt) -> int:
+    kept = _STARTING_BYTES if saved.ready_at is None else _TAIL_BYTES
+    try:
+        with Path(saved.log_path).open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            begin = max(0, size - kept)
+            file.seek(begin)
+            data = file.read(size - begin)
+    except OSError as problem:
+        log.warning("log", server=server.settings.name, problem=f"cannot read {saved.log_path} again: {problem}")
+        return 0
+    if begin:
+        skipped = data.find(b"\n") + 1
+        begin, data = begin + skipped, data[skipped:]
+    end = begin + data.rfind(b"\n") + 1  # the open line is read again when it has its end
+    cutter, reader, times = LineCutter(offset=begin), LogReader(profile, saved.number), _Times(saved.begun)
+    for event in reader.read(cutter.feed(data[: end - begin])):
+        server.recall(event, times.of(event))
+    return end
+
+
+class _Times:
+    """When a record was written, on our clock: stamps are local wall time in seconds, and never run backwards here."""
+
+    def __init__(self, begun: float) -> None:
+        self._last = begun
+        self._now = clock.monotonic()
+        self._offset = time.time() - self._now
+
+    def of(self, event: LineMatched) -> float:
+        """Between the attempt's begin and now; a line without a stamp is as old as the one before."""
+        try:
+            stamp = datetime.fromisoformat(event.stamp).timestamp() - self._offset
+        except ValueError:
+            return self._last
+        self._last = min(self._now, max(self._last, stamp))
+        return self._last
