@@ -24,9 +24,10 @@ MISSING_MAX = 64
 _MANIFEST_RESERVE_BYTES = 16 * 2**10  # taken first: a disk that fills up meanwhile must not cost us the manifest
 _REASON_LETTERS = 240
 _SECRET_LETTERS = 4  # shorter words would be found everywhere
-# api_key='…' and the like, as engines print their arguments; whose name is no secret's stays readable.
+# api_key='…' and the like, as engines print their arguments. The look behind keeps the search linear: without it, a
+# line of a million letters would be tried from each of them, and a pattern at work holds the interpreter's lock.
 _ASSIGNED = re.compile(
-    r"""(?P<name>[\w-]{2,60})(?P<sep>['"]?\s{0,2}[=:]\s{0,2})(?P<quote>['"])(?P<value>[^'"]{1,400})(?P=quote)"""
+    r"""(?<![\w-])(?P<name>[\w-]{2,60})(?P<sep>['"]?[ ]{0,2}[=:][ ]{0,2})(?P<quote>['"])[^'"]{1,400}(?P=quote)"""
 )
 
 being_written: set[str] = set()  # paths of this process's bundles that nobody may remove
@@ -79,16 +80,13 @@ class BundleWriter:
         os.makedirs(os.path.dirname(self._wanted), mode=0o750, exist_ok=True)
         number, path = 1, self._wanted
         while True:
-            being_written.add(path)
             try:
                 os.mkdir(path, mode=0o750)
             except FileExistsError:
                 number, path = number + 1, f"{self._wanted}-{number + 1}"
-            except OSError:
-                being_written.discard(path)
-                raise
             else:
                 break
+        being_written.add(path)  # in time: the newest bundle of a server is never removed
         self.path = path
         with contextlib.suppress(OSError):
             Path(path, MANIFEST).write_bytes(b" " * _MANIFEST_RESERVE_BYTES)
@@ -102,7 +100,7 @@ class BundleWriter:
 
     def write(self, name: str, text: str, limit_bytes: int = FILE_BYTES) -> None:
         """Keep the text as a file. What does not fit is cut, a file that fails is in `missing`; nothing raises."""
-        data = self._prepared(text)
+        data = self._prepared(text[: 2 * limit_bytes])  # beyond that, nothing can fit, however much is taken out
         with self._lock:
             room = min(limit_bytes, self._left)
             self._left -= min(len(data), room)

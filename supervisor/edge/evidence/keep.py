@@ -106,7 +106,12 @@ class _Collector:
         self._writer = writer
         self._facts = facts
         self._py_spy = py_spy
-        self._pending: dict[str, None] = dict.fromkeys(["processes.txt", "stacks", *(one.name for one in facts.parts)])
+        self._documents = (
+            *facts.parts,
+            Part("kernel.txt", lambda: {"kernel.txt": machine.kernel_lines()}),
+            Part("machine.txt", lambda: {"machine.txt": machine.figures()}),
+        )
+        self._pending = dict.fromkeys(["processes.txt", "stacks", *(one.name for one in self._documents)])
         self._hung = 0
 
     def give_up(self, limit_s: float) -> None:
@@ -123,15 +128,10 @@ class _Collector:
     # --- documents -----------------------------------------------------------------------------------------------
 
     async def _parts(self) -> None:
-        own = (
-            Part("kernel.txt", lambda: {"kernel.txt": machine.kernel_lines()}),
-            Part("machine.txt", lambda: {"machine.txt": machine.figures()}),
-        )
-        for part in (*self._facts.parts, *own):
+        for part in self._documents:
             await self._part(part)
 
     async def _part(self, part: Part) -> None:
-        self._pending[part.name] = None
         try:
             await anyio.to_thread.run_sync(self._make, part, abandon_on_cancel=True)
         except (OSError, ValueError) as problem:
@@ -158,10 +158,9 @@ class _Collector:
             self._writer.lacks("stacks", "no process is left" if program else "py-spy is not installed")
             self._pending.pop("stacks")
             return
-        names = {one.pid: f"stack of {one.name}" for one in subjects}
-        self._pending.update(dict.fromkeys(names.values()))
+        self._pending.update((f"stack of {one.name}", None) for one in subjects)
         self._pending.pop("stacks")
-        await self._each(subjects, lambda one: self._stack(program, one, names[one.pid]))
+        await self._each(subjects, lambda one: self._stack(program, one))
         with anyio.move_on_after(0 if self._hung else NATIVE_LIMIT_S):
             await self._each([one for one in subjects if one.role], lambda one: self._native(program, one))
 
@@ -176,7 +175,7 @@ class _Collector:
             for one in subjects:
                 tasks.start_soon(bounded, one, name=f"stack of {one.name}")
 
-    async def _stack(self, program: str, one: Subject, pending: str) -> None:
+    async def _stack(self, program: str, one: Subject) -> None:
         if self._hung < STACKS_AT_ONCE:
             made = await stack(program, one.pid, STACK_LIMIT_S)
             self._hung += made.hung
@@ -184,8 +183,8 @@ class _Collector:
             made = Stack(problem="not tried: py-spy hangs")
         await self._keep_stack(f"stack-{one.name}.txt", made)
         if made.problem and (one.role or one.leader):  # not every helper is a Python program
-            self._writer.lacks(pending, made.problem)
-        self._pending.pop(pending)
+            self._writer.lacks(f"stack of {one.name}", made.problem)
+        self._pending.pop(f"stack of {one.name}")
 
     async def _native(self, program: str, one: Subject) -> None:
         """A luxury: what of it is missing is not worth a word."""

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -57,33 +58,53 @@ async def native_stack(program: str, pid: int, limit_s: float) -> Stack:
 
 async def _dump(program: str, pid: int, options: Sequence[str], limit_s: float) -> Stack:
     command = [program, "dump", "--pid", str(pid), *options]
-    try:
-        process = await anyio.to_thread.run_sync(_start, command, abandon_on_cancel=True)
-    except OSError as problem:
-        return Stack(problem=f"cannot run {program}: {problem.strerror}")
-    output = bytearray()
+    output, child = bytearray(), _Child(command)
     try:
         with anyio.move_on_after(limit_s) as scope:
-            await _read_all(process, output)
+            await _read_all(await anyio.to_thread.run_sync(child.start, abandon_on_cancel=True), output)
+    except OSError as problem:
+        return Stack(problem=f"cannot run {program}: {problem.strerror}")
     finally:
-        with anyio.CancelScope(shield=True):  # bounded by REAP_LIMIT_S
-            await _end(process)
+        if (process := child.leave()) is not None:
+            with anyio.CancelScope(shield=True):  # bounded by REAP_LIMIT_S
+                await _end(process)
     text = output.decode("utf-8", "replace")
-    if scope.cancelled_caught:
+    if scope.cancelled_caught or process is None:
         return Stack(problem=f"py-spy gave no answer within {limit_s:g} s", hung=True)
     if process.returncode != 0:
         return Stack(problem=_reason(text))
     return Stack(text=text)
 
 
-def _start(command: list[str]) -> subprocess.Popen[bytes]:
-    """In a process group of its own, so that whatever it starts can be killed with it."""
-    process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, process_group=0
-    )
-    assert process.stdout is not None  # noqa: S101 - a pipe was asked for
-    os.set_blocking(process.stdout.fileno(), False)
-    return process
+class _Child:
+    """A child that a thread starts, which may take for ever: who comes back too late finds that he must end it."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
+        self._left = False
+        self._lock = threading.Lock()
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """In a process group of its own, so that whatever it starts can be killed with it."""
+        process = subprocess.Popen(
+            self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, process_group=0
+        )
+        assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+        os.set_blocking(process.stdout.fileno(), False)
+        with self._lock:
+            self._process = process
+            too_late = self._left
+        if too_late:
+            _kill_group(process)
+            process.communicate()  # bounded: nobody of the group is left to hold the pipe
+        return process
+
+    def leave(self) -> subprocess.Popen[bytes] | None:
+        """The child, which is the caller's to end; None when there is none yet."""
+        with self._lock:
+            self._left = self._process is None
+            return self._process
 
 
 async def _read_all(process: subprocess.Popen[bytes], output: bytearray) -> None:
@@ -101,12 +122,16 @@ async def _read_all(process: subprocess.Popen[bytes], output: bytearray) -> None
 async def _end(process: subprocess.Popen[bytes]) -> None:
     """Kill the group, whatever is left of it, and reap."""
     if process.poll() is None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
+        _kill_group(process)
         with anyio.move_on_after(REAP_LIMIT_S):
             await _exited(process)
     if process.stdout is not None:
         process.stdout.close()
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 async def _exited(process: subprocess.Popen[bytes]) -> None:
