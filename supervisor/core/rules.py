@@ -65,6 +65,11 @@ class RuleIndex:
         self._identity = profile.grammar.rank_identity
         self._ranks: dict[str, str] = {"": ""}
 
+    @property
+    def record_marks(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The starts and the needles without all of which no rule is in a record."""
+        return self._records.marks
+
     def leading(self, text: str) -> re.Match[str] | None:
         """The prefix at the start of the line, in any of its forms."""
         found = self.prefix.match(text)
@@ -127,6 +132,11 @@ class _Keyed:
         keys = {start[:_STARTS_KEYED] for one in rules for start in one.rule.starts}
         for key in keys:
             self._by_key[key] = tuple(one for one in rules if _may_start(one.rule, key))
+
+    @property
+    def marks(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        needles = tuple(needle for one in self._always for needle in one.rule.needles)
+        return tuple(self._by_key), needles
 
     def match(self, text: str) -> RuleMatch | None:
         for one in self._by_key.get(text[:_STARTS_KEYED], self._always):

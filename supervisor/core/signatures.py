@@ -10,7 +10,7 @@ import msgspec
 from supervisor.core.traceback import TracebackBlock
 from supervisor.profile import Profile, Signature
 
-_MARK = 5
+_MARK = 6
 TEXT_SEARCHED = 4096  # letters: patterns are tried at each, so a long line must not cost seconds
 
 
@@ -61,6 +61,11 @@ class SignatureIndex:
         self._by_record_mark = by_mark(self._records)
         self._by_raw_mark = by_mark(self._raws)
 
+    @property
+    def record_marks(self) -> tuple[str, ...]:
+        """Texts without all of which no signature is in a record."""
+        return tuple(self._by_record_mark)
+
     def record(self, message: str) -> list[Found]:
         """In an engine's record."""
         return _in_line(self._by_record_mark, message[:TEXT_SEARCHED])
@@ -84,7 +89,7 @@ def by_mark(candidates: list[Compiled]) -> dict[str, list[Compiled]]:
     chosen: dict[str, list[Compiled]] = {}
     for needle in needles:
         if not any(mark in needle for mark in chosen):
-            chosen[max(_parts(needle), key=lambda part: (shared[part], part))] = []
+            chosen[max(_parts(needle), key=lambda part: (" " not in part, shared[part], part))] = []
     for mark, ones in chosen.items():
         ones += [one for one in candidates if any(mark in needle for needle in one.signature.needles)]
     return chosen
