@@ -323,3 +323,17 @@ def test_every_verdict_comes_with_the_signals_that_voted() -> None:
     assert set(votes) == {"log", "health", "cpu", "io", "gpu", "engine"}
     assert votes["health"] == "success"
     assert votes["gpu"] == "unknown"
+
+
+def test_our_own_probes_do_not_make_an_idle_server_busy() -> None:
+    """Each /health makes the engine generate one token and say so."""
+    world = healthy(World(PATIENT))
+    world.log(READY)
+    for second in range(60):
+        world.until(world.now + 5)
+        world.log(
+            f"[2026-11-29 10:30:{second:02d} TP0] Prefill batch, #new-seq: 1, #new-token: 1, #cached-token: 0,"
+            " token usage: 0.00, #running-req: 0, #queue-req: 0",
+            f'[2026-11-29 10:30:{second:02d}] INFO:     127.0.0.1:5{second:04d} - "GET /health HTTP/1.1" 200 OK',
+        )
+        assert world.facts_now.verdict.value == "idle"
