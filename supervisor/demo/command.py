@@ -23,9 +23,9 @@ from supervisor.cli.connection import Client, UnreachableError
 from supervisor.config import DEFAULT_ENGINE
 from supervisor.demo import keeper as keeping
 from supervisor.demo.narrator import Narrator, narrator
-from supervisor.demo.stacks import odd_one_out
 from supervisor.demo.stage import DRAFTED, NOTES, PLAIN, SPEED, STALL_PHASE, Stage, make_stage
 from supervisor.demo.story import Look, Observation, Story
+from supervisor.edge.evidence.odd import odd_rank
 from supervisor.edge.process import MARKER_NAME, scan
 from supervisor.profile import load_profile
 
@@ -236,7 +236,7 @@ def _look(stage: Stage, seen: Observation) -> Look:
         processes=len(pids),
         memory_bytes=sum(_memory_bytes(stage.memory / str(pid)) for pid in pids),
         evidence=tuple(path.name for path in files),
-        odd_one_out=odd_one_out(path.read_text() for path in files if path.name.startswith("stack-")),
+        odd_one_out=odd_rank(bundle) if bundle else "",
     )
 
 
