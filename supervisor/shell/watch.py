@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Collection
 
 import anyio
 import httpx
+import msgspec
 
 from supervisor.actions import AskCanary
 from supervisor.core.rules import rule_index
@@ -22,12 +23,20 @@ from supervisor.shell import clock
 from supervisor.shell.host import Host
 from supervisor.snapshot import ServerSnapshot
 
-STARTING_PERIOD_S = 2.0
-SERVING_PERIOD_S = 10.0  # eight idle servers then cost 0.2 % of a core; a death is told at once all the same
-ABSENT_PERIOD_S = 60.0  # an engine without a metrics page is asked again: it may have been behind a proxy's 404
 LOOK_LIMIT_S = 2.5
 SCAN_SHARE = 100  # without a cgroup, finding members reads all of /proc: at most a hundredth of the time
 MEMORY_STEP_BYTES = 16 * 2**20
+
+
+class Periods(msgspec.Struct, frozen=True):
+    """How often is looked. A death is told at once all the same."""
+
+    starting_s: float = 2.0
+    serving_s: float = 10.0
+    absent_s: float = 60.0  # an engine without a metrics page is asked again: what answered 404 may not have been it
+
+
+_PERIODS = Periods()
 
 
 class ServerWatch:
@@ -43,7 +52,9 @@ class ServerWatch:
         host: Host,
         post: Callable[[AnyEvent], Awaitable[None]],
         snapshot: Callable[[], ServerSnapshot],
+        periods: Periods = _PERIODS,
     ) -> None:
+        self._periods = periods
         self._tree = tree
         self._settings = settings
         self._profile = profile
@@ -141,10 +152,10 @@ class ServerWatch:
         names = self._profile.metrics
         if not names.path or not self._base:
             return
-        pause_s = STARTING_PERIOD_S
+        pause_s = self._periods.starting_s
         while True:
             await anyio.sleep(pause_s)
-            pause_s = await self._count() if self._serving() else STARTING_PERIOD_S
+            pause_s = await self._count() if self._serving() else self._periods.starting_s
 
     async def _count(self) -> float:
         """Read the counters once; after how many seconds it is worth while again."""
@@ -153,14 +164,14 @@ class ServerWatch:
         )
         if isinstance(read, EngineSampled):
             await self._post(read)
-            return SERVING_PERIOD_S
-        return ABSENT_PERIOD_S if read.absent else SERVING_PERIOD_S
+            return self._periods.serving_s
+        return self._periods.absent_s if read.absent else self._periods.serving_s
 
     def _serving(self) -> bool:
         return self._snapshot().lifecycle.value == "running"
 
     def _period_s(self) -> float:
-        return SERVING_PERIOD_S if self._serving() else STARTING_PERIOD_S
+        return self._periods.serving_s if self._serving() else self._periods.starting_s
 
 
 def local_client() -> httpx.AsyncClient:
