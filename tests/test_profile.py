@@ -8,7 +8,7 @@ import shlex
 import msgspec
 import pytest
 
-from supervisor.profile import Include, Profile, ProfileError, _check, facts, load_profile, profile_names, recognises
+from supervisor.profile import Include, Profile, ProfileError, check, facts, load_profile, profile_names, recognises
 
 SGLANG = load_profile("sglang")
 
@@ -44,7 +44,7 @@ def test_an_unknown_key_is_refused_with_its_path() -> None:
 def test_a_profile_that_contradicts_itself_is_refused(change: dict[str, object], message: str) -> None:
     broken = msgspec.convert(msgspec.to_builtins(SGLANG) | change, type=Profile)
     with pytest.raises(ProfileError, match=re.escape(message)):
-        _check(broken)
+        check(broken)
 
 
 def test_readiness_outlasts_the_engines_own_probe() -> None:

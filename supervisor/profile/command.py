@@ -1,0 +1,111 @@
+"""Reads a command line by the flags that a profile names."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import msgspec
+
+from supervisor.ports import PortUse, derived_ports
+from supervisor.profile.parts import Profile
+
+
+class CommandFacts(msgspec.Struct, frozen=True):
+    """What the command line says about the server, by the profile's flags; defaults where it says nothing."""
+
+    port: int
+    host: str
+    model_path: str = ""
+    served_name: str = ""
+    tensor_parallel: int = 1
+    data_parallel: int = 1
+    pipeline_parallel: int = 1
+    expert_parallel: int = 1
+    nodes: int = 1
+    node_rank: int = 0
+    base_gpu: int = 0
+    context_length: int = 0
+    speculative: str = ""
+    draft_model: str = ""
+    disaggregation: str = ""
+    log_level: str = ""
+    data_parallel_attention: bool = False
+    skip_warmup: bool = False
+    no_graphs: bool = False
+    ports: tuple[PortUse, ...] = ()  # besides its own
+    recognised: bool = False  # the command starts the engine's own module or program
+
+
+def facts(profile: Profile, command: Sequence[str]) -> CommandFacts:
+    """Reads the command line by the profile's flags, `--flag value` and `--flag=value`; nothing is ever refused."""
+    rules = profile.command
+    given = _flags(command)
+
+    def text(flags: tuple[str, ...], default: str = "") -> str:
+        return next((given[flag] for flag in flags if flag in given), default)
+
+    def number(flags: tuple[str, ...], default: int) -> int:
+        value = text(flags)
+        return int(value) if value.isdecimal() else default
+
+    def switch(flags: tuple[str, ...]) -> bool:
+        return any(flag in given for flag in flags)
+
+    port, node_rank = number(rules.port, rules.default_port), number(rules.node_rank, 0)
+    return CommandFacts(
+        port=port,
+        host=text(rules.host, rules.default_host),
+        model_path=text(rules.model),
+        served_name=text(rules.served_name),
+        tensor_parallel=number(rules.tensor_parallel, 1),
+        data_parallel=number(rules.data_parallel, 1),
+        pipeline_parallel=number(rules.pipeline_parallel, 1),
+        expert_parallel=number(rules.expert_parallel, 1),
+        nodes=number(rules.nodes, 1),
+        node_rank=node_rank,
+        base_gpu=number(rules.base_gpu, 0),
+        context_length=number(rules.context_length, 0),
+        speculative=text(rules.speculative),
+        draft_model=text(rules.draft_model),
+        disaggregation=text(rules.disaggregation),
+        log_level=text(rules.log_level),
+        data_parallel_attention=switch(rules.data_parallel_attention),
+        skip_warmup=switch(rules.skip_warmup),
+        no_graphs=switch(rules.no_graphs),
+        ports=derived_ports(profile.ports, given, port, node_rank),
+        recognised=recognises(profile, command),
+    )
+
+
+def api_key(profile: Profile, command: Sequence[str]) -> str:
+    """The key that clients of the server must present, "" when none is on the command line. Never to be shown."""
+    given = _flags(command)
+    return next((given[flag] for flag in profile.command.api_key if flag in given), "")
+
+
+def recognises(profile: Profile, command: Sequence[str]) -> bool:
+    """Whether the command starts this engine (behind wrappers such as numactl or env, too)."""
+    words = [word.rsplit("/", 1)[-1] for word in command]
+    if any(word in profile.command.modules for word in _modules(command)):
+        return True
+    phrases = [program.split() for program in profile.command.programs]
+    return any(words[at : at + len(phrase)] == phrase for phrase in phrases for at in range(len(words)))
+
+
+def _modules(command: Sequence[str]) -> list[str]:
+    return [after for before, after in itertools.pairwise(command) if before == "-m"]
+
+
+def _flags(command: Sequence[str]) -> dict[str, str]:
+    """Every `--flag` with its value ("" for a switch); the last one counts, as argparse has it."""
+    given: dict[str, str] = {}
+    for at, word in enumerate(command):
+        if not word.startswith("-") or word == "--":
+            continue
+        flag, sep, value = word.partition("=")
+        following = command[at + 1] if at + 1 < len(command) else "-"
+        if not sep:
+            value = "" if following.startswith("-") else following
+        given[flag.replace("_", "-") if flag.startswith("--") else flag] = value
+    return given
