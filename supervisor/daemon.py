@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -21,6 +22,7 @@ from supervisor import __version__
 from supervisor.actions import Announce
 from supervisor.api import serve
 from supervisor.api.control import Clock, DaemonInfo, EventRecord, Request
+from supervisor.api.pulse import Pulse
 from supervisor.config import CgroupUse, Config, ConfigError, ServerConfig, config_hash, load
 from supervisor.core.gpus import GpusView
 from supervisor.core.lifecycle import RESTING, State
@@ -47,6 +49,7 @@ from supervisor.shell.host import Host
 from supervisor.shell.hostnews import HostNews
 from supervisor.shell.hub import Hub
 from supervisor.shell.loop import ServerLoop
+from supervisor.shell.pulse import PulseKeeper
 from supervisor.shell.reload import told_differences
 from supervisor.shell.sockets import ListenProblem, bindings
 from supervisor.shell.states import StateStore
@@ -60,6 +63,7 @@ EXIT_CONFIG = 2
 
 _STATUS_EVERY_S = 5.0
 _LOOP_HUNG_S = 10.0
+_COUNTED = ("lifecycle", "goal", "readiness", "verdict")  # facets whose changes begin or end what the tally counts
 
 
 class StartupProblem(Exception):  # noqa: N818 - a fact for the operator, not a bug
@@ -108,6 +112,7 @@ class Daemon:
                     ("kernel log", HostNews(self._effects.values, host.devices).run),
                     ("signals", self._signals),
                     ("systemd", self._tell_systemd),
+                    ("pulse", partial(self._pulse.run, self._loops.keys, self.gpus)),
                 ):
                     tasks.start_soon(guarded, log_bug, what, work, name=what)
                 await self._begin()
@@ -127,6 +132,7 @@ class Daemon:
         if cgroups is not None:
             stack.callback(cgroups.remove)
         places = {cgroups.server(name).path: name for name in self._config.servers} if cgroups else {}
+        self._pulse = PulseKeeper(state, Path(daemon.log_dir), self._overdue_s)
         self._devices = Devices(state, lambda pid: server_of(pid, places), self._hub.publish)
         return Host(
             journal=journal,
@@ -162,6 +168,7 @@ class Daemon:
         self._effects[config.name] = effects
         if inherited.saved is not None:
             await self._resume(loop, effects, profile, inherited)
+        self._pulse.observe(self._with_devices(loop.snapshot()))
         tasks.start_soon(loop.run, effects.carry, name=f"{config.name}: decisions")
 
     async def _resume(self, loop: ServerLoop, effects: Effects, profile: Profile, inherited: Inheritance) -> None:
@@ -251,7 +258,11 @@ class Daemon:
             hung = [loop.name for loop in self._loops.values() if loop.overdue_s() > _LOOP_HUNG_S]
             if not hung:
                 self._notifier.send(WATCHDOG="1", STATUS=self._summary())
+                self._pulse.fed_watchdog()
             await anyio.sleep(period_s)
+
+    def _overdue_s(self) -> float:
+        return max((loop.overdue_s() for loop in self._loops.values()), default=0.0)
 
     def _summary(self) -> str:
         counts: dict[str, int] = {}
@@ -264,6 +275,8 @@ class Daemon:
         moment = clock.now()
         if change.facet == "lifecycle":
             self._settle(server, change)
+        if change.facet in _COUNTED and server in self._loops:
+            self._pulse.observe(self._with_devices(self._loops[server].snapshot()))
         self._events.add(moment, server, change.facet, change.before, change.after, change.reason, change.attempt)
         if change.facet in ("lifecycle", "verdict", "phase", "goal"):
             log.info(change.facet, server=server, **{"from": change.before, "to": change.after}, reason=change.reason)
@@ -328,6 +341,10 @@ class Daemon:
         return DaemonInfo(
             __version__, os.getpid(), self._started.wall, self._config_path, daemon.state_dir, daemon.log_dir
         )
+
+    def pulse(self) -> Pulse:
+        """The daemon's own health and books."""
+        return self._pulse.pulse(self._loops.keys())
 
     async def shutdown(self, by: str) -> None:
         """Stop every server, then end."""

@@ -7,6 +7,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
+from supervisor.api.pulse import Pulse
 from supervisor.config import Config
 from supervisor.core.gpuviews import GpusView
 from supervisor.events import RestartRequested, SignalRequested, StartRequested, StopRequested
@@ -99,6 +100,10 @@ class Control(Protocol):
 
     def daemon_info(self) -> DaemonInfo:
         """Facts about the daemon."""
+        ...
+
+    def pulse(self) -> Pulse:
+        """The daemon's own health and books."""
         ...
 
     async def shutdown(self, by: str) -> None:

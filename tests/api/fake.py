@@ -14,6 +14,7 @@ from supervisor.api.access import Access
 from supervisor.api.app import build_app, build_tcp_app
 from supervisor.api.control import Clock, DaemonInfo, EventRecord, Request
 from supervisor.api.limits import DEFAULTS, Limits
+from supervisor.api.pulse import Pulse
 from supervisor.api.serve import Binding, bind_tcp, bind_unix, serving
 from supervisor.config import Config, ServerConfig
 from supervisor.core.gpuviews import GpusView, GpuView
@@ -46,6 +47,7 @@ class FakeControl:
         self.records: list[EventRecord] = []
         self.shutdown_by: list[str] = []
         self.log_path = ""
+        self.beat = Pulse()
         self.view = GpusView("absent", 100.0, "NVML finds no GPU")
         self.broken: Exception | None = None
         self.slow_stop = False
@@ -154,6 +156,9 @@ class FakeControl:
             log_dir="/var/log/sglang-supervisor",
             log_path=self.log_path,
         )
+
+    def pulse(self) -> Pulse:
+        return self.beat
 
     async def shutdown(self, by: str) -> None:
         self.shutdown_by.append(by)

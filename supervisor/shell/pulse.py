@@ -1,0 +1,167 @@
+"""Keeps the books behind the metrics: the tally, on disk across daemons; how late the loop is, how full the disks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import msgspec
+import structlog
+
+from supervisor.api.pulse import Disk, Pulse, Stored
+from supervisor.core.gpuviews import GpusView
+from supervisor.core.tally import SavedTally, Tally
+from supervisor.shell import clock
+from supervisor.snapshot import ServerSnapshot
+
+log = structlog.get_logger()
+
+PERIOD_S = 5.0
+DISK_EVERY = 12  # periods
+STORE_EVERY = 6  # periods: seconds lost are worth that much precision; what is counted is stored at once
+_WORST_KEPT = 0.5  # of the worst lag remains after a period without one: a scrape every 15 s still sees it
+
+
+class PulseKeeper:
+    """One for the daemon. Its file costs precision of counters when it is lost, never a server."""
+
+    def __init__(self, state_dir: Path, log_dir: Path, overdue_s: Callable[[], float]) -> None:
+        self._path = state_dir / "tally.json"
+        self._state_dir, self._log_dir = state_dir, log_dir
+        self._overdue_s = overdue_s
+        self._tally = Tally(self._restored())
+        self._counted = anyio.Event()
+        self._lag_s = 0.0
+        self._config_wall = clock.now().wall
+        self._watchdog_wall: float | None = None
+        self._disks: tuple[Disk, ...] = ()
+        self._stored: dict[str, Stored] = {}
+
+    # --- what the daemon tells -----------------------------------------------------------------------------------
+
+    def observe(self, snapshot: ServerSnapshot) -> None:
+        """A facet of the server has changed."""
+        self._tally.observe(snapshot, clock.monotonic())
+        self._counted.set()
+
+    def fed_watchdog(self) -> None:
+        """systemd was told that we live."""
+        self._watchdog_wall = clock.now().wall
+
+    # --- what readers ask ----------------------------------------------------------------------------------------
+
+    def pulse(self, names: Collection[str]) -> Pulse:
+        """Everything as of now, of the servers that are configured."""
+        self._tally.settle(clock.monotonic())
+        return Pulse(
+            overdue_s=self._overdue_s(),
+            lag_s=self._lag_s,
+            config_loaded_wall=self._config_wall,
+            watchdog_wall=self._watchdog_wall,
+            disks=self._disks,
+            stored=self._stored,
+            accounts={name: self._tally.account(name) for name in names},
+            xids=self._tally.xids(),
+        )
+
+    # --- the task ------------------------------------------------------------------------------------------------
+
+    async def run(self, names: Callable[[], Collection[str]], gpus: Callable[[], GpusView]) -> None:
+        """Until cancelled; the last counts are stored then."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._store_counts, name="pulse: store")
+                await self._beat(names, gpus)
+        finally:
+            self._write(self._saved())
+
+    async def _beat(self, names: Callable[[], Collection[str]], gpus: Callable[[], GpusView]) -> None:
+        beats = 0
+        while True:
+            if beats % DISK_EVERY == 0:
+                self._disks, self._stored = await anyio.to_thread.run_sync(self._measure, tuple(names()))
+            due = clock.monotonic() + PERIOD_S
+            await anyio.sleep(PERIOD_S)
+            self._lag_s = max(clock.monotonic() - due, self._lag_s * _WORST_KEPT)
+            self._tally.observe_gpus(gpus())
+            self._tally.keep_only(names())
+            beats += 1
+            if beats % STORE_EVERY == 0:
+                self._counted.set()
+
+    async def _store_counts(self) -> None:
+        while True:
+            await self._counted.wait()  # as long as nothing happens
+            await anyio.sleep(1.0)  # a burst of changes costs one write
+            self._counted = anyio.Event()
+            await anyio.to_thread.run_sync(self._write, self._saved())
+
+    # --- on disk -------------------------------------------------------------------------------------------------
+
+    def _saved(self) -> bytes:
+        self._tally.settle(clock.monotonic())
+        return msgspec.json.encode(self._tally.save())
+
+    def _restored(self) -> SavedTally | None:
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=SavedTally)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError) as problem:
+            aside = self._path.with_suffix(".broken")
+            with contextlib.suppress(OSError):
+                self._path.replace(aside)
+            log.warning("tally", problem=f"cannot use {self._path}: {problem}; moved aside, counters begin at 0")
+            return None
+
+    def _write(self, saved: bytes) -> None:
+        new = self._path.with_suffix(".new")
+        try:
+            new.write_bytes(saved)
+            new.replace(self._path)
+        except OSError as problem:
+            log.warning("tally", problem=f"cannot write {self._path}: {problem.strerror}; kept in memory only")
+
+    def _measure(self, names: Sequence[str]) -> tuple[tuple[Disk, ...], dict[str, Stored]]:
+        disks = [_disk("log", self._log_dir), _disk("state", self._state_dir)]
+        stored = {name: self._stored_of(name) for name in names}
+        return tuple(disk for disk in disks if disk is not None), stored
+
+    def _stored_of(self, name: str) -> Stored:
+        evidence = self._state_dir / "evidence" / name
+        bundles = _entries(evidence)
+        return Stored(
+            log_bytes=_bytes_in(self._log_dir / name),
+            evidence_bytes=sum(_bytes_in(Path(bundle.path)) for bundle in bundles),
+            evidence_bundles=len(bundles),
+        )
+
+
+def _disk(use: str, directory: Path) -> Disk | None:
+    """What is left for a daemon that is not root; None when it cannot be asked."""
+    try:
+        status = os.statvfs(directory)
+    except OSError:
+        return None
+    return Disk(use, status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize)
+
+
+def _entries(directory: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as found:
+            return list(found)
+    except OSError:  # not made yet, or taken away while we looked
+        return []
+
+
+def _bytes_in(directory: Path) -> int:
+    """What its files really occupy: a log with a punched hole is smaller than it is long."""
+    total = 0
+    for entry in _entries(directory):
+        with contextlib.suppress(OSError):
+            total += 512 * entry.stat(follow_symlinks=False).st_blocks
+    return total
