@@ -9,47 +9,56 @@ import pytest
 
 from tests.e2e.host import Host, until
 
-both_ways = pytest.mark.parametrize("cgroups", ["auto", "off"], indirect=True)
+both_ways = pytest.mark.parametrize("cgroups", ["auto", pytest.param("off", marks=pytest.mark.slow)], indirect=True)
 
 # Where the daemon is killed: the facet and value to wait for, and the scenario that leads there.
 MOMENTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "launching": ("lifecycle", "starting", ()),
+    "importing": ("phase", "launch", ()),
     "loading": ("phase", "weights", ()),
+    "capturing": ("phase", "target-graph", ()),
+    "warming up": ("phase", "warmup", ()),
     "serving": ("lifecycle", "running", ()),
     "with orphans": ("lifecycle", "running", ("--scenario", "orphans:count=2")),
     "killing": ("lifecycle", "stopping", ("--scenario", "stall:phase=weights", "--scenario", "ignore-term")),
 }
+ADOPTED = ("loading", "capturing", "warming up", "serving", "with orphans")
 
 
 @both_ways
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_killed_daemon_leaves_its_servers_and_the_next_one_starts_no_second_copy(host: Host, moment: str) -> None:
+def test_a_killed_daemon_leaves_its_servers_and_the_next_one_goes_on_with_them(host: Host, moment: str) -> None:
     facet, value, scenario = MOMENTS[moment]
     host.fake("kimi", "--tp", "2", *scenario, sole=True, deadlines={"weights": {"stall": "1s"}})
     first = host.start()
     event = host.wait_for("kimi", facet, value)
+    before = host.show("kimi")
     first.kill()
-    if moment in ("serving", "with orphans"):
-        assert host.processes("kimi", event["attempt"]), "the servers live on without their daemon"
-
     host.start()
-    again = host.wait_for("kimi", "lifecycle", "starting", since=event["id"])
-    if again["attempt"] != event["attempt"]:  # else the daemon was killed before it had launched anything
+    after = host.show("kimi")
+    if moment in ADOPTED:
+        assert (after["attempt"], after["pid"]) == (before["attempt"], before["pid"])
+        assert after["restarts"] == before["restarts"]
+        until(lambda: host.show("kimi")["lifecycle"]["value"] == "running", 30, "the adopted server is healthy")
+        assert host.show("kimi")["attempt"] == event["attempt"], "it was never started again"
+    elif moment == "killing":
+        again = host.wait_for("kimi", "lifecycle", "starting")
+        assert again["attempt"] == event["attempt"] + 1
         assert not host.processes("kimi", event["attempt"]), "nothing of the old tree is left when the new one starts"
-    if not scenario or "orphans:count=2" in scenario:
-        host.wait_for("kimi", "lifecycle", "running", since=again["id"])
-    until(lambda: host.starts("kimi") >= 1, 20, "the new tree has started")
+    else:
+        until(lambda: host.show("kimi")["lifecycle"]["value"] == "running", 30, "somebody is healthy in the end")
     assert host.collisions("kimi") == ""
 
 
 @both_ways
-def test_a_server_goes_on_serving_while_there_is_no_daemon(host: Host) -> None:
+def test_a_server_goes_on_serving_while_there_is_no_daemon_and_is_adopted_by_the_next(host: Host) -> None:
     import http.client
 
     port = host.fake("kimi", sole=True)
     daemon = host.start()
     running = host.wait_for("kimi", "lifecycle", "running")
     before = host.processes("kimi", running["attempt"])
+    seen = host.show("kimi")
     daemon.kill()
     for _ in range(20):  # its log goes to a file of its own: no pipe breaks, nobody is blocked
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
@@ -58,7 +67,89 @@ def test_a_server_goes_on_serving_while_there_is_no_daemon(host: Host) -> None:
         connection.close()
     assert host.processes("kimi", running["attempt"]).keys() == before.keys()
     host.start("--no-autostart")
-    assert not host.processes("kimi"), "today the next daemon ends what it finds; adopting it comes with a later step"
+    adopted = host.show("kimi")
+    assert adopted["lifecycle"]["value"] == "running"
+    assert adopted["ready_since"] == seen["ready_since"]
+    assert host.processes("kimi").keys() == before.keys()
+    assert host.ctl("stop", "kimi").returncode == 0
+    assert not host.processes("kimi")
+
+
+@both_ways
+def test_a_server_that_ended_while_there_was_no_daemon_is_started_again(host: Host) -> None:
+    host.fake("kimi", sole=True, restart={"backoff": "100ms"})
+    daemon = host.start()
+    running = host.wait_for("kimi", "lifecycle", "running")
+    daemon.kill()
+    for pid in host.processes("kimi", running["attempt"]):
+        os.kill(pid, signal.SIGKILL)
+    host.start()
+    again = host.wait_for("kimi", "lifecycle", "running")
+    assert again["attempt"] == running["attempt"] + 1
+    assert "exit status unknown" in host.why("kimi") or "signal 9" in host.why("kimi")
+
+
+def test_what_people_wanted_down_stays_down(host: Host) -> None:
+    host.fake("kimi", sole=True)
+    daemon = host.start()
+    host.wait_for("kimi", "lifecycle", "running")
+    assert host.ctl("stop", "kimi").returncode == 0
+    daemon.kill()
+    host.start()
+    assert host.show("kimi")["lifecycle"]["value"] == "stopped"
+    assert host.show("kimi")["goal"] == "down"
+
+
+def test_an_orderly_end_is_nobodys_wish_about_a_server(host: Host) -> None:
+    host.fake("kimi", sole=True)
+    daemon = host.start()
+    host.wait_for("kimi", "lifecycle", "running")
+    assert daemon.end() == 0
+    assert not host.processes("kimi")
+    host.start()
+    host.wait_for("kimi", "lifecycle", "running")
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"name": "other"}', b"\xff\xfe garbage"])
+def test_a_damaged_record_costs_no_living_server_and_no_second_copy(host: Host, damage: bytes) -> None:
+    host.fake("kimi", sole=True)
+    daemon = host.start()
+    host.wait_for("kimi", "lifecycle", "running")
+    pid = host.show("kimi")["pid"]
+    daemon.kill()
+    record = next(host.root.glob("**/servers/kimi.json"))
+    record.write_bytes(damage)
+    host.start()
+    until(lambda: host.show("kimi")["lifecycle"]["value"] == "running", 30, "the living server is found healthy")
+    assert host.show("kimi")["pid"] == pid
+    assert record.with_suffix(".broken").exists()
+    assert host.collisions("kimi") == ""
+
+
+def test_a_record_of_another_boot_adopts_nothing(host: Host) -> None:
+    host.fake("kimi", sole=True)
+    daemon = host.start()
+    host.wait_for("kimi", "lifecycle", "running")
+    assert daemon.end() == 0
+    host.start()
+    host.wait_for("kimi", "lifecycle", "running")
+    daemon = host.daemon
+    assert daemon is not None
+    first = host.processes("kimi")
+    daemon.kill()
+    for pid in first:
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: not host.processes("kimi"), 10, "the machine has lost its processes, as in a reboot")
+    for path in host.root.glob("**/*.json"):
+        path.write_bytes(path.read_bytes().replace(boot_id(), b"0" * 36))
+    host.start()
+    host.wait_for("kimi", "lifecycle", "running")
+    assert host.collisions("kimi") == ""
+
+
+def boot_id() -> bytes:
+    with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+        return file.read().strip()
 
 
 def test_a_server_that_is_not_configured_any_more_is_ended_too(host: Host) -> None:
