@@ -93,12 +93,14 @@ class LogReader:
         for tag in {"", segment.rank} & self._blocks.keys():
             yield from self._traceback(self._blocks.pop(tag))
         self._mistrusted = segment.message.startswith(self._rules.untrusted)
-        if self._mistrusted or segment.message.startswith(self._rules.benign):
+        if self._mistrusted:
             return
         if (rule := self._rules.record(segment.message)) is not None:
             yield self._match(segment, rule.name, rule.fields)
             if rule.name not in self._rules.telling:
                 return
+        if segment.message.startswith(self._rules.benign):
+            return
         if HEAD in segment.message:
             self._blocks[""] = TracebackBlock.from_record(segment.number, segment.rank, self.stamp, segment.message)
             return

@@ -18,6 +18,7 @@ from supervisor.profile import LogRule, Profile
 from supervisor.snapshot import DiagnosisView, StartupView
 
 _TELLING = 30  # errors below this weight do not make a serving engine a damaged one
+_FULL = 0.99  # of the pool, as the engine rounds it
 _PENDING = 2  # requests that were running when the log fell silent: one may have been a stream's last line
 
 
@@ -68,6 +69,7 @@ class LogStory:
         self._moved = False
         self._slow = ""  # the cause of slowness, while the log stands where it is slow
         self._pending = 0
+        self._saturated = 0  # the line by which the pool is full and requests wait
         self._ready_line = 0
         self._last_line = ""
         self._last_number = 0
@@ -112,8 +114,10 @@ class LogStory:
     def _note(self, rule: LogRule, match: LineMatched) -> None:
         """What is remembered of lines that tell about pace."""
         if rule.life:
-            running, queued = match.fields.get("running", ""), match.fields.get("queued", "")
-            self._pending = int(running or 0) + int(queued or 0)
+            told = {name: _number(match.fields.get(name, "")) for name in ("running", "queued", "new", "usage")}
+            # a batch that was begun is always followed by a word of its end, one that runs on is not
+            self._pending = int(told["running"] + told["queued"]) + (_PENDING if told["new"] else 0)
+            self._saturated = match.line if told["usage"] >= _FULL and told["queued"] else 0
         if rule.slow:
             self._slow = rule.slow if not rule.slow_below_per_s or _slower(match, rule.slow_below_per_s) else ""
         elif rule.enter or rule.leave:
@@ -167,7 +171,7 @@ class LogStory:
             return Verdict.CRASHED
         if "stall" in severities or self._silent(silent_s):
             return Verdict.STALLED
-        if "error" in severities:
+        if "error" in severities or self._saturated:
             return Verdict.DEGRADED
         if self._tracker.ready_seen or clues.served:
             return Verdict.READY if self._tracker.ready_seen or not self._in_warmup() else Verdict.WARMING
@@ -244,7 +248,16 @@ class LogStory:
             return self._finder.view_of_guess(Guess(cause, 0.8, "no"), None)
         if verdict is Verdict.CRASHED and self._slow and (best is None or best.weight < _TELLING):
             return self._finder.view_of_guess(Guess(self._slow, 0.4, "maybe"), best)  # somebody lost patience
+        if verdict is Verdict.DEGRADED and best is None:
+            return self._finder.view_of_guess(Guess(self._profile.saturated, 0.5), None)
         return self._finder.conclude(exit_code, frozenset(), alive, stage, best)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text) if text else 0.0
+    except ValueError:
+        return 0.0
 
 
 def _slower(match: LineMatched, limit_per_s: float) -> bool:

@@ -242,6 +242,7 @@ class Profile(Part, frozen=True):
     causes: tuple[Cause, ...] = ()
     places: tuple[Place, ...] = ()
     hangs: dict[str, str] = {}  # stage → what a stall there most likely is
+    saturated: str = "kv-pool-exhausted"  # a full pool with requests waiting
     include: tuple[str, ...] = ()
 
     def phase(self, name: str) -> PhaseRule:

@@ -782,3 +782,16 @@ def test_every_class_has_a_remedy_and_a_case() -> None:
     assert all(cause.remedy and cause.restart in ("yes", "no", "maybe") for cause in profile.causes)
     untested = {cause.name for cause in profile.causes} - {case[0] for case in CASES}
     assert untested == {"nccl-init-hang", "jit-compile-stall", "insufficient-evidence"}  # test_story.py has these
+
+
+def test_an_orderly_end_is_somebodys_wish() -> None:
+    stopped = MAIN + "The server is fired up and ready to roll!\n" + MAIN + "INFO:     Shutting down\n"
+    diagnosis, stage, verdict = diagnose(stopped)
+    assert (verdict, stage, diagnosis.cause) == ("crashed", "serving", "external-termination")
+    failed = (
+        MAIN
+        + "Initialization failed. warmup error: Traceback (most recent call last):\nX\n"
+        + MAIN
+        + "INFO:     Shutting down\n"
+    )
+    assert diagnose(failed)[0].cause == "server-warmup-failed"

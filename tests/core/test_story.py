@@ -75,6 +75,47 @@ def test_an_idle_server_is_not_stalled_and_one_with_requests_is() -> None:
     assert tell(READY + decode(1, running=9), now="2026-03-01 23:00:00").verdict is Verdict.STALLED
 
 
+def test_a_batch_that_was_begun_and_never_ended_is_a_stall() -> None:
+    begun = "[2026-03-01 10:05:00 TP0] Prefill batch. #new-seq: 1, #new-token: 77, #cached-token: 0, #running-req: 0, #queue-req: 0\n"
+    assert tell(READY + begun, now="2026-03-01 23:00:00").verdict is Verdict.STALLED
+    assert tell(READY + begun + decode(6, running=1), now="2026-03-01 23:00:00").verdict is Verdict.READY
+
+
+def test_a_full_pool_with_requests_waiting_is_degraded() -> None:
+    full = "[2026-03-01 10:05:00 TP0] Decode batch, #running-req: 60, #token: 7, token usage: {}, #queue-req: {}\n"
+    outcome = tell(READY + full.format("1.00", 20))
+    assert (outcome.verdict, outcome.diagnosis.cause, outcome.diagnosis.restart) == (
+        Verdict.DEGRADED,
+        "kv-pool-exhausted",
+        "no",
+    )
+    assert tell(READY + full.format("1.00", 0)).verdict is Verdict.READY
+    assert tell(READY + full.format("0.80", 20)).verdict is Verdict.READY
+
+
+@pytest.mark.parametrize(
+    ("line", "stage", "cause"),
+    [
+        (
+            "model-00001-of-00163.safetensors:  12%|█▏        | 512M/4.30G [00:30<03:40, 17.2MB/s]",
+            "weights",
+            "slow-weight-load",
+        ),
+        ("AUTOTUNE mm(1x4096, 4096x14336)", "graph-capture", "slow-jit-warmup"),
+        ("node1:77:99 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>", "dist-init", "healthy"),
+        (
+            "[2026-03-01 10:00:00 TP0] Setup Custom allreduce failed with CUDART error: peer access is not supported",
+            "dist-init",
+            "healthy",
+        ),
+        ("[2026-03-01 10:00:00 TP0] Running FlashInfer autotune...", "graph-capture", "slow-jit-warmup"),
+    ],
+)
+def test_scraps_of_a_slow_start(line: str, stage: str, cause: str) -> None:
+    outcome = tell(line)
+    assert (outcome.verdict, outcome.stage, outcome.diagnosis.cause) == (Verdict.WARMING, stage, cause)
+
+
 def test_an_end_that_was_outlived_was_none() -> None:
     trouble = 'Traceback (most recent call last):\n  File "/x/handler.py", line 1, in f\n    g()\nValueError: no\n'
     assert tell(READY + decode(1) + trouble).verdict is Verdict.CRASHED
