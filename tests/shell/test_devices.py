@@ -1,0 +1,191 @@
+"""The device book around a server's life: leases, refusals, blame, what the next daemon knows."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from supervisor.config import GpuPlan, OnForeign, ServerConfig
+from supervisor.devices import Gpu, GpuBlind, GpuMemory, GpuProcess, GpuSample, XidSeen
+from supervisor.events import DevicesChecked
+from supervisor.shell import clock
+from supervisor.shell.devices import Devices
+from supervisor.snapshot import DiagnosisView, ServerSnapshot
+from tests.shell import made
+
+GIB = 1 << 30
+KIMI = ServerConfig("kimi", gpus=GpuPlan(indices=(0,)))
+ANY = ServerConfig("kimi", gpus=GpuPlan(count=1))
+
+
+class Host:
+    """Devices that are told what the driver says; time goes on by a second with each look."""
+
+    def __init__(self, directory: Path, owner: str = "") -> None:
+        self.changes = 0
+        self.devices = Devices(directory, lambda pid: owner, self._changed)
+        self._at = clock.monotonic() + 1000
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    async def look(self, *used: int, processes: tuple[GpuProcess, ...] = (), times: int = 2) -> None:
+        for _ in range(times):
+            self._at += 1
+            gpus = tuple(
+                Gpu(index, f"GPU-{index}", memory=GpuMemory(140 * GIB, size, 0), processes=processes)
+                for index, size in enumerate(used)
+            )
+            await self.devices.take(GpuSample(self._at, devices=gpus))
+
+    def check(self, config: ServerConfig = KIMI, *, start: bool = True) -> DevicesChecked:
+        return self.devices.check(config, 1, 0.0, start=start)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+def failed(cause: str, name: str = "kimi") -> ServerSnapshot:
+    return made.snapshot(name, "reclaiming", diagnosis=DiagnosisView(cause), started=0.0)
+
+
+async def test_a_start_leases_and_an_end_proves_what_was_leased(host: Host) -> None:
+    await host.look(0, 0)
+    assert host.check().clean is True
+    assert host.devices.leased("kimi") == (0,)
+    await host.look(9 * GIB, 0)
+    assert host.check(start=False).clean is False
+    await host.look(0, 9 * GIB)
+    assert host.check(start=False).clean is True
+    host.devices.release_lease("kimi")
+    assert host.devices.leased("kimi") == ()
+
+
+async def test_an_end_without_a_lease_has_nothing_to_prove(host: Host) -> None:
+    await host.look(9 * GIB)
+    assert host.check(start=False) == DevicesChecked(1, True)
+    assert host.check(ServerConfig("cpu")) == DevicesChecked(1, True)
+
+
+async def test_after_an_end_the_old_devices_are_proven_though_others_are_free(host: Host) -> None:
+    await host.look(0, 0)
+    assert host.check(ANY).devices == (0,)
+    await host.devices.take(XidSeen(1.0, 0, 79))
+    await host.look(9 * GIB, 0)
+    assert host.check(ANY, start=False).devices == (0,)
+    assert host.check(ANY, start=False).clean is False
+    assert host.check(ANY).devices == (1,)
+
+
+async def test_refusals_tell_whether_to_wait(host: Host) -> None:
+    before = host.check()
+    assert (before.clean, before.waiting) == (False, True)
+    await host.look(0)
+    assert host.check(ServerConfig("glm", gpus=GpuPlan(count=1))).waiting
+    assert host.check(ServerConfig("kimi", gpus=GpuPlan(indices=(7,)))).refuse
+    await host.devices.take(XidSeen(1.0, 0, 79))
+    assert host.check().quarantined == (0,)
+    assert not host.check().waiting
+
+
+async def test_a_blind_feed_holds_up_no_start(host: Host) -> None:
+    await host.devices.take(GpuBlind(1.0, "a driver call hangs"))
+    assert host.check() == DevicesChecked(1, None, "the GPU feed is blind: a driver call hangs", devices=(0,))
+    assert host.devices.leased("kimi") == (0,)
+
+
+@pytest.fixture
+def holder() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+async def test_what_the_server_left_behind_is_killed_and_counted_once(
+    tmp_path: Path, holder: subprocess.Popen[bytes]
+) -> None:
+    host = Host(tmp_path, owner="kimi")
+    await host.look(9 * GIB, processes=(GpuProcess(holder.pid, 9 * GIB),))
+    assert host.check().clean is False
+    assert host.check().clean is False
+    assert holder.wait(10) == -9
+    assert host.devices.killed == {("kimi", "own"): 1}
+
+
+async def test_a_stranger_lives_unless_the_policy_says_so(host: Host, holder: subprocess.Popen[bytes]) -> None:
+    await host.look(9 * GIB, processes=(GpuProcess(holder.pid, 9 * GIB),))
+    assert f"held by pid {holder.pid}" in host.check().reason
+    assert holder.poll() is None
+    kill = ServerConfig("kimi", gpus=GpuPlan(indices=(0,)), on_foreign=OnForeign.KILL_SAME_USER)
+    host.check(kill)
+    assert holder.wait(10) == -9
+    assert host.devices.killed == {("kimi", "foreign"): 1}
+
+
+async def test_failures_put_the_only_device_out(host: Host) -> None:
+    await host.look(0)
+    host.check()
+    for _ in range(3):
+        assert host.devices.view().gpus[0].state == "leased"
+        host.devices.blame(failed("gpu-hardware-fault"))
+    assert host.devices.view().gpus[0].reason.endswith("last: kimi: gpu-hardware-fault")
+
+
+async def test_other_failures_are_no_devices_fault(host: Host) -> None:
+    await host.look(0)
+    host.check()
+    for _ in range(5):
+        host.devices.blame(failed("gpu-oom-runtime"))
+        host.devices.blame(made.snapshot("kimi", "reclaiming"))
+    assert host.devices.view().gpus[0].state == "leased"
+
+
+async def test_the_next_daemon_knows_quarantines_at_once_and_the_rest_from_the_end(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    stored = tmp_path / "devices.json"
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(host.devices.run)
+        await host.look(300 << 20, 0)
+        await host.devices.take(XidSeen(1.0, 1, 79))
+        with anyio.fail_after(10):
+            while not (stored.exists() and b"Xid 79" in stored.read_bytes()):
+                await anyio.lowlevel.checkpoint()
+        await host.look(100 << 20, 0)
+        tasks.cancel_scope.cancel()
+    assert json.loads(stored.read_bytes())[0]["baseline"] == 100 << 20
+    heir = Host(tmp_path)
+    assert heir.devices.view().gpus[1].state == "quarantined"
+    await heir.look(150 << 20, 0)
+    assert heir.check().clean is True
+    assert heir.devices.release(1)
+    assert not heir.devices.release(1)
+    assert heir.changes == 3
+
+
+@pytest.mark.parametrize("text", [b"{", b"[1]", b"\xff"])
+def test_a_broken_file_is_moved_aside_and_kept(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "devices.json").write_bytes(text)
+    assert Host(tmp_path).devices.view().gpus == ()
+    assert (tmp_path / "devices.broken").read_bytes() == text
+
+
+async def test_a_disk_that_cannot_be_written_costs_no_decision(tmp_path: Path) -> None:
+    (tmp_path / "devices.new").mkdir()  # in the way of the draft, whoever we are
+    host = Host(tmp_path)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(host.devices.run)
+        await host.look(0)
+        await host.devices.take(XidSeen(1.0, 0, 79))
+        tasks.cancel_scope.cancel()
+    assert host.check().quarantined == (0,)
+    assert os.listdir(tmp_path) == ["devices.new"]

@@ -1,0 +1,115 @@
+"""What a start wants of the host besides devices: free ports, by whoever they are held, and room for its log."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from supervisor.actions import CheckDevices
+from supervisor.config import GpuPlan, ServerConfig
+from supervisor.core.settings import Settings
+from supervisor.events import DevicesChecked
+from supervisor.ports import PortUse
+from supervisor.profile import CommandFacts
+from supervisor.shell.host import Host
+from supervisor.shell.portbook import PortBook
+from supervisor.shell.premises import Premises
+
+START, END = CheckDevices(1, start=True), CheckDevices(1, start=False)
+FULL = "/proc"  # a file system without a free byte, on every machine
+
+
+class FakeDevices:
+    """Answers what the test says, and remembers from when on looks were to count."""
+
+    def __init__(self, answer: DevicesChecked) -> None:
+        self.answer = answer
+        self.asked: list[float] = []
+
+    def check(self, config: ServerConfig, attempt: int, after: float, *, start: bool) -> DevicesChecked:
+        self.asked.append(after)
+        return self.answer
+
+
+class Place:
+    """A host with free devices, whose log directory is `log_dir`."""
+
+    def __init__(self, log_dir: str = "/", answer: DevicesChecked | None = None) -> None:
+        self.devices = FakeDevices(answer or DevicesChecked(1, True))
+        self.host = SimpleNamespace(devices=self.devices, ports=PortBook(), log_dir=Path(log_dir))
+
+    def premises(self, port: int = 0, *further: PortUse, name: str = "kimi", gpus: tuple[int, ...] = ()) -> Premises:
+        config = ServerConfig(name, gpus=GpuPlan(indices=gpus))
+        facts = CommandFacts(port, "127.0.0.1", ports=further)
+        return Premises(config, Settings(name=name, port=port), facts, cast(Host, self.host))
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield int(listener.getsockname()[1])
+
+
+async def test_what_the_devices_say_comes_first(taken: int) -> None:
+    dirty = DevicesChecked(1, False, "GPU 0: held")
+    assert await Place(answer=dirty).premises(taken).look(START) == dirty
+
+
+async def test_who_holds_the_port_is_named(taken: int) -> None:
+    found = await Place().premises(taken).look(START)
+    assert found.clean is False
+    assert found.reason.startswith(f"port {taken} is held by pid {os.getpid()} (")
+    assert found.ports == (found.reason,)
+
+
+async def test_a_further_port_is_named_with_its_purpose(taken: int) -> None:
+    found = await Place().premises(0, PortUse(taken, "NCCL")).look(START)
+    assert found.reason.endswith(" (needed for NCCL)")
+
+
+async def test_an_end_wants_no_port_and_no_room(taken: int) -> None:
+    assert (await Place(FULL).premises(taken).look(END)).clean is True
+
+
+async def test_two_servers_of_ours_do_not_start_for_one_port() -> None:
+    place = Place()
+    assert (await place.premises(30999).look(START)).clean is True
+    found = await place.premises(30999, name="glm").look(START)
+    assert found.ports == ("port 30999 (requests) belongs to server kimi",)
+    place.host.ports.release("kimi")
+    assert (await place.premises(30999, name="glm").look(START)).clean is True
+
+
+async def test_a_full_disk_is_waited_for_and_counts_against_nobody() -> None:
+    found = await Place(FULL).premises().look(START)
+    assert (found.clean, found.waiting) == (False, True)
+    assert found.reason == "/proc is full: 0 B are left of its file system"
+
+
+async def test_a_disk_that_does_not_exist_is_unknown_and_holds_up_nothing() -> None:
+    assert (await Place("/no/such/place").premises().look(START)).clean is True
+
+
+async def test_unknown_stays_unknown() -> None:
+    blind = DevicesChecked(1, None, "the GPU feed is blind")
+    found = await Place(answer=blind).premises().look(START)
+    assert found.clean is None
+    assert found.reason.startswith("the GPU feed is blind")
+
+
+async def test_only_looks_from_the_beginning_of_a_wait_on_count() -> None:
+    place = Place(answer=DevicesChecked(1, False, "held"))
+    premises = place.premises()
+    await premises.look(START)
+    await premises.look(START)
+    place.devices.answer = DevicesChecked(1, True)
+    await premises.look(START)
+    await premises.look(START)
+    first, second, third, fourth = place.devices.asked
+    assert first == second == third < fourth
