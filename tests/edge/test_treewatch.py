@@ -134,6 +134,28 @@ async def test_a_role_comes_with_the_title_after_the_imports(start: Starter) -> 
         await sampled(watch, lambda one: "detokenizer" in roles(one))
 
 
+async def test_a_large_tree_is_looked_at_in_a_thread_with_the_same_result(start: Starter) -> None:
+    helpers = "for n in {1..80}; do sleep 1000 & done; "
+    tree = await start("bash", "-c", helpers + titled("sglang::scheduler_TP0") + "wait")
+    async with watching(tree) as watch:
+        sample = await sampled(watch, lambda _: len(watch.members()) == 82)
+        assert set(roles(sample)) == {"scheduler TP0"}
+        assert len(sample.processes) == 2, "helpers are in the sums alone: the journal keeps every sample"
+
+
+async def test_samples_of_all_watches_come_at_the_same_moments(start: Starter) -> None:
+    tree = await start("sleep", "1000")
+    async with watching(tree) as watch:
+        moments = []
+        with anyio.fail_after(LIMIT_S):
+            async for _ in watch.samples(lambda: 0.5):
+                moments.append(time.monotonic())
+                if len(moments) == 4:
+                    break
+        assert sum(moment % 0.5 < 0.2 for moment in moments[1:]) >= 2, moments
+        assert moments[1] - moments[0] > 0.2, "two looks too close to each other tell nothing"
+
+
 async def test_compilers_are_counted_by_name(start: Starter, tmp_path: Path) -> None:
     for name in ("cicc", "cudafe++", "innocent"):
         (tmp_path / name).symlink_to("/bin/sleep")

@@ -7,6 +7,7 @@ kernel may hold for ever, so it is read in a thread that can be left behind; `st
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable
 from typing import TypeAlias
 
@@ -15,11 +16,12 @@ import anyio.to_thread
 import msgspec
 
 from supervisor.edge.treewatch.deaths import Bearer, Deaths
-from supervisor.edge.treewatch.proc import Seen, look
+from supervisor.edge.treewatch.proc import Seen, look, read_titles
 from supervisor.edge.treewatch.roles import NO_CLAIM, Claim, Rules
 from supervisor.events import ProcessSample, RoleDied, TreeSampled
 
-LOOK_LIMIT_S = 2.0
+TITLES_LIMIT_S = 2.0
+INLINE_PROCESSES = 64  # a look at them takes a millisecond; the way to a thread and back costs a fifth of that
 TITLE_EVERY_LOOKS = 6  # a title may change without the name, which is looked at every time
 
 ListMembers: TypeAlias = Callable[[], Awaitable[Collection[int]]]
@@ -76,10 +78,15 @@ class TreeWatch:
         return tuple(sorted(self._known.values(), key=lambda one: (not one.role, one.role, one.rank, one.pid)))
 
     async def samples(self, period_s: Callable[[], float]) -> AsyncGenerator[TreeSampled, None]:
-        """A sample at once, then one every period, for ever."""
+        """A sample at once, then one every period, for ever.
+
+        All watches of the daemon look at the same moments: one wake-up and one write of the journal serve them all.
+        """
         while True:
             yield await self.sample()
-            await anyio.sleep(period_s())
+            period = period_s()
+            pause_s = period - time.monotonic() % period
+            await anyio.sleep(pause_s if pause_s > period / 2 else pause_s + period)
 
     async def deaths(self) -> AsyncGenerator[RoleDied, None]:
         """Each death of a process with a role while the leader lives; the feed ends with the leader."""
@@ -111,15 +118,23 @@ class TreeWatch:
 
     async def _look(self, pids: Collection[int]) -> list[Seen]:
         self._looks += 1
-        if not self._reading:
-            with anyio.move_on_after(LOOK_LIMIT_S):
-                return await anyio.to_thread.run_sync(self._look_with_titles, pids, abandon_on_cancel=True)
-        return look(pids)
+        if len(pids) <= INLINE_PROCESSES:
+            found = look(pids)
+        else:
+            found = await anyio.to_thread.run_sync(look, pids)
+        wanted = [one.pid for one in found if one.alive and self._title_wanted(one)]
+        if not wanted or self._reading:
+            return found
+        titles: dict[int, str] = {}
+        with anyio.move_on_after(TITLES_LIMIT_S):
+            await anyio.to_thread.run_sync(self._read_titles, wanted, titles, abandon_on_cancel=True)
+        read = dict(titles)  # a thread that was left behind may go on
+        return [msgspec.structs.replace(one, title=read[one.pid]) if one.pid in read else one for one in found]
 
-    def _look_with_titles(self, pids: Collection[int]) -> list[Seen]:
+    def _read_titles(self, pids: Collection[int], into: dict[int, str]) -> None:
         self._reading = True
         try:
-            return look(pids, self._title_wanted)
+            read_titles(pids, into)
         finally:
             self._reading = False
 
