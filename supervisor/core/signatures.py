@@ -75,8 +75,8 @@ class SignatureIndex:
         return _in_line(self._by_raw_mark, message[:TEXT_SEARCHED])
 
     def traceback(self, block: TracebackBlock) -> list[Found]:
-        """In the exceptions of a traceback."""
-        texts = "\n".join(raised.text for raised in block.chain)[:TEXT_SEARCHED]
+        """In the exceptions of a traceback, or in the record that announces it."""
+        texts = "\n".join([block.header, *(raised.text for raised in block.chain)])[:TEXT_SEARCHED]
         frames = block.frames
         found = [(one, one.in_traceback(texts, frames)) for one in self._tracebacks]
         return [Found(one.signature.name, _groups(match)) for one, match in found if match]
