@@ -6,8 +6,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
 TESTS ?= tests
+PREFIX ?= /usr/local
+SYSCONFDIR ?= /etc
+PROGRAM = $(PREFIX)/lib/sglang-supervisor
+STAGED = $(DESTDIR)$(PROGRAM)
 
-.PHONY: help venv demo test check format slow real bench docs wheel constraints clean
+.PHONY: help venv demo test check format slow real bench docs wheel install files constraints clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -53,6 +57,31 @@ docs: $(STAMP) ## write the generated parts of docs/
 
 wheel: $(STAMP) ## build dist/*.whl
 	$(BIN)/python -m build --wheel --no-isolation
+
+# The environment is made beside the old one and takes its place at once: a daemon that runs from it meets no half of it.
+install: files ## program, unit, accounts and an example: PREFIX=/usr/local SYSCONFDIR=/etc DESTDIR=
+	rm -rf '$(STAGED).new' '$(STAGED).old'
+	$(PYTHON) -m venv '$(STAGED).new'
+	'$(STAGED).new/bin/python' -m pip --disable-pip-version-check install --quiet --constraint constraints.txt .
+	grep -rlIF '$(STAGED).new' '$(STAGED).new/bin' '$(STAGED).new/pyvenv.cfg' | xargs sed -i 's|$(STAGED).new|$(PROGRAM)|g'
+	if [ -e '$(STAGED)' ]; then mv '$(STAGED)' '$(STAGED).old'; fi
+	mv '$(STAGED).new' '$(STAGED)'
+	rm -rf '$(STAGED).old'
+	install -d '$(DESTDIR)$(PREFIX)/bin'
+	ln -sfn ../lib/sglang-supervisor/bin/sglsup '$(DESTDIR)$(PREFIX)/bin/sglsup'
+	ln -sfn ../lib/sglang-supervisor/bin/sglctl '$(DESTDIR)$(PREFIX)/bin/sglctl'
+	@echo 'installed; next: systemd-sysusers && systemd-tmpfiles --create && systemctl daemon-reload'
+	@echo 'then edit $(SYSCONFDIR)/sglang-supervisor/supervisor.toml and systemctl enable --now sglang-supervisor'
+
+files: ## the part of install that is no program
+	install -d '$(DESTDIR)$(PREFIX)/lib/systemd/system' '$(DESTDIR)$(SYSCONFDIR)/sglang-supervisor/conf.d'
+	for unit in service socket; do sed -e 's|/usr/local/|$(PREFIX)/|' -e 's|/etc/|$(SYSCONFDIR)/|' \
+	    systemd/sglang-supervisor.$$unit >'$(DESTDIR)$(PREFIX)/lib/systemd/system/'sglang-supervisor.$$unit || exit 1; done
+	install -D -m 644 systemd/sysusers.conf '$(DESTDIR)$(PREFIX)/lib/sysusers.d/sglang-supervisor.conf'
+	install -D -m 644 systemd/tmpfiles.conf '$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/sglang-supervisor.conf'
+	install -m 644 etc/supervisor.toml '$(DESTDIR)$(SYSCONFDIR)/sglang-supervisor/supervisor.toml.example'
+	[ -e '$(DESTDIR)$(SYSCONFDIR)/sglang-supervisor/supervisor.toml' ] || \
+	    install -m 640 etc/supervisor.toml '$(DESTDIR)$(SYSCONFDIR)/sglang-supervisor/supervisor.toml'
 
 constraints: ## resolve everything anew into constraints.txt
 	rm -rf build/pin
