@@ -12,6 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
+from supervisor import __version__
+
 DISTRIBUTION = "sglang-supervisor"
 RIVAL = "supervisor"  # the PyPI project whose package has our package's name
 EXIT_USAGE = 2
@@ -63,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"sglsup {metadata.version(DISTRIBUTION)}")
+    parser.add_argument("--version", action="version", version=f"sglsup {__version__}")
     return parser
 
 
@@ -93,7 +95,7 @@ def _demo(arguments: Sequence[str]) -> int:
 
 def _version(arguments: Sequence[str]) -> int:
     argparse.ArgumentParser(prog="sglsup version", allow_abbrev=False).parse_args(arguments)
-    sys.stdout.write(f"{metadata.version(DISTRIBUTION)}\n")
+    sys.stdout.write(f"{__version__}\n")
     return 0
 
 
