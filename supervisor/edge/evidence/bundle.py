@@ -9,7 +9,6 @@ import re
 import threading
 import time
 from collections.abc import Iterable
-from pathlib import Path
 
 import msgspec
 
@@ -89,7 +88,7 @@ class BundleWriter:
         being_written.add(path)  # in time: the newest bundle of a server is never removed
         self.path = path
         with contextlib.suppress(OSError):
-            Path(path, MANIFEST).write_bytes(b" " * _MANIFEST_RESERVE_BYTES)
+            _write_new(os.path.join(path, MANIFEST), b" " * _MANIFEST_RESERVE_BYTES)
 
     def lacks(self, what: str, why: str) -> None:
         """Say what is not in the bundle. Says it in one bounded line, without secrets, and not for ever."""
@@ -129,12 +128,10 @@ class BundleWriter:
             self._server, self._attempt, self.redact(self._reason), self._wall, took_s, files, tuple(self.missing)
         )
         data = msgspec.json.format(msgspec.json.encode(manifest))
-        with open(os.path.join(self.path, MANIFEST), "r+b" if self._has_reserve() else "wb") as out:
+        descriptor = os.open(os.path.join(self.path, MANIFEST), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        with open(descriptor, "wb") as out:  # over the place that was taken for it, without giving that back first
             out.write(data)
             out.truncate()
-
-    def _has_reserve(self) -> bool:
-        return os.path.exists(os.path.join(self.path, MANIFEST))
 
     def _prepared(self, text: str) -> bytes:
         lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
