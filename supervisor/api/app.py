@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from supervisor.api import configuration, events, gpus, logs, servers, wire
+from supervisor.api import configuration, events, gpus, logs, past, servers, wire
 from supervisor.api.access import Access, Role
 from supervisor.api.control import Control
 from supervisor.api.limits import DEFAULTS, Limits
@@ -44,6 +44,7 @@ async def describe_api(call: Call) -> Response:
 
 OPERATIONS: tuple[Operation, ...] = (
     *servers.OPERATIONS,
+    *past.OPERATIONS,
     *events.OPERATIONS,
     *gpus.OPERATIONS,
     *logs.OPERATIONS,

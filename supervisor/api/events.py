@@ -1,4 +1,4 @@
-"""Operations on the journal: recent events, following them, the story of one server."""
+"""Operations on the journal: recent events, and following them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,10 @@ from starlette.responses import Response, StreamingResponse
 from supervisor.api import wire
 from supervisor.api.control import Control, EventRecord
 from supervisor.api.operation import Call, Operation, RefusedError, answer
-from supervisor.api.story import sentences
-from supervisor.api.words import state_of
 
 EVENT_STREAM = "text/event-stream"
 BATCH = 200  # rows held in memory for one follower at a time
 KEEP_ALIVE_S = 15.0
-STORY_EVENTS = 20
 
 
 class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -76,22 +73,6 @@ def _framed(row: EventRecord) -> bytes:
     return b"id: %d\nevent: event\ndata: %b\n\n" % (row.id, msgspec.json.encode(wire.event(row)))
 
 
-async def tell_story(call: Call) -> Response:
-    snapshot, clock = call.snapshot, call.control.clock()
-    rows = await call.control.events(None, call.name, STORY_EVENTS)
-    return answer(
-        wire.Story(
-            name=snapshot.name,
-            state=state_of(snapshot).name,
-            sentences=sentences(snapshot, clock),
-            diagnosis=None if snapshot.diagnosis is None else wire.diagnosis(snapshot.diagnosis),
-            evidence_path=snapshot.evidence_path,
-            log_path=snapshot.log_path,
-            events=tuple(wire.event(row) for row in rows),
-        )
-    )
-
-
 OPERATIONS = (
     Operation(
         "GET",
@@ -102,8 +83,5 @@ OPERATIONS = (
         wire.Events,
         query=EventsQuery,
         media_types=("application/json", EVENT_STREAM),
-    ),
-    Operation(
-        "GET", "/v1/servers/{name}/story", "tellStory", "Why the server is as it is, in words", tell_story, wire.Story
     ),
 )

@@ -1,90 +1,97 @@
-"""Tells in plain words why a server is as it is: from the present back to the cause, then what to change."""
+"""Tells in plain words why a server is as it is: the present, the last failure behind it, what happens next."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from supervisor.api.control import Clock
-from supervisor.api.words import describe, state_of
-from supervisor.snapshot import DiagnosisView, ExitView, FacetView, ServerSnapshot, StartupView
+from supervisor.api.retelling import Failure, cause_of, end_of, retell
+from supervisor.api.words import describe, since, state_of
+from supervisor.snapshot import FacetView, ServerSnapshot, StartupView
 from supervisor.units import format_duration
 
-_RESTART_WORDS = {
-    "yes": "a restart can help",
-    "no": "no restart can help",
-    "maybe": "a restart may help",
-}
+_PLAIN_VERDICTS = ("idle", "busy")
+_AT_REST = ("fatal", "quarantined")
 
 
-def sentences(snapshot: ServerSnapshot, clock: Clock) -> tuple[str, ...]:
-    """One fact a sentence."""
-    return tuple(_tell(snapshot, clock))
+def sentences(snapshot: ServerSnapshot, clock: Clock, failure: Failure | None = None) -> tuple[str, ...]:
+    """One fact a sentence, none twice. `failure` is the attempt to be told of, if one has failed."""
+    return tuple(dict.fromkeys(_tell(snapshot, clock, failure)))
 
 
-def _tell(snapshot: ServerSnapshot, clock: Clock) -> Iterator[str]:
-    yield f"{snapshot.name} is {state_of(snapshot).name} ({describe(snapshot, clock)}); it is wanted {snapshot.goal}."
-    yield _facet("lifecycle", snapshot.lifecycle, clock)
-    if snapshot.lifecycle.value in ("starting", "running"):
-        yield _facet("verdict", snapshot.verdict, clock)
-        yield _facet("readiness", snapshot.readiness, clock)
-        yield from (f"{vote.source} says {vote.says}: {vote.text}." for vote in snapshot.votes)
-    if snapshot.lifecycle.value == "starting" and snapshot.start is not None:
-        yield from _start(snapshot, snapshot.start, clock)
-    if snapshot.exit is not None:
-        yield _exit(snapshot.exit, clock)
-    if snapshot.diagnosis is not None:
-        yield from _diagnosis(snapshot.diagnosis)
-    yield from _next(snapshot, clock)
+def _tell(snapshot: ServerSnapshot, clock: Clock, failure: Failure | None) -> Iterator[str]:
+    yield _head(snapshot, clock, told=failure is not None)
+    yield from _present(snapshot, clock)
+    if failure is not None:
+        yield from retell(failure, clock)
+    elif snapshot.exit is not None:
+        yield end_of(snapshot.exit, clock)
+        if snapshot.diagnosis is not None:
+            yield from cause_of(snapshot.diagnosis)
+    yield from _next(snapshot)
+
+
+def _head(snapshot: ServerSnapshot, clock: Clock, *, told: bool) -> str:
+    """What `status` says, without the reason of a failure that is told below."""
+    return (
+        f"{snapshot.name} is {state_of(snapshot).name} ({_state(snapshot, clock, told)}); it is wanted {snapshot.goal}."
+    )
+
+
+def _state(snapshot: ServerSnapshot, clock: Clock, told: bool) -> str:
+    lifecycle = snapshot.lifecycle.value
+    if lifecycle == "backoff" and told and snapshot.backoff_until is not None:
+        left = format_duration(max(0.0, snapshot.backoff_until - clock.monotonic))
+        return f"next start in {left}, {snapshot.budget_remaining} more allowed in this window"
+    if lifecycle in _AT_REST and told:
+        return f"{lifecycle} for {since(snapshot.lifecycle.since, clock)}"
+    return describe(snapshot, clock)
+
+
+def _present(snapshot: ServerSnapshot, clock: Clock) -> Iterator[str]:
+    match snapshot.lifecycle.value:
+        case "starting":
+            if snapshot.start is not None:
+                yield from _start(snapshot, snapshot.start, clock)
+            yield from _votes(snapshot)
+        case "running" if snapshot.verdict.value not in _PLAIN_VERDICTS or snapshot.readiness.value != "success":
+            yield _facet("verdict", snapshot.verdict, clock)
+            yield _facet("readiness", snapshot.readiness, clock)
+            yield from _votes(snapshot)
+        case "draining" | "stopping" | "reclaiming":
+            yield _facet(snapshot.lifecycle.value, snapshot.lifecycle, clock)
+        case _:
+            pass
 
 
 def _facet(name: str, facet: FacetView, clock: Clock) -> str:
+    value = "" if facet.value == name else f" {facet.value}"
     reason = f": {facet.reason}" if facet.reason else ""
-    return f"{name} {facet.value} for {_since(facet.since, clock)}{reason}."
+    return f"{name}{value} for {since(facet.since, clock)}{reason}."
+
+
+def _votes(snapshot: ServerSnapshot) -> Iterator[str]:
+    yield from (f"{vote.source} says {vote.says}: {vote.text}." for vote in snapshot.votes)
 
 
 def _start(snapshot: ServerSnapshot, start: StartupView, clock: Clock) -> Iterator[str]:
-    lag = f"; slowest rank {start.laggard}" if start.laggard else ""
-    yield f"attempt {snapshot.attempt} is in phase {start.phase} for {_since(start.since, clock)}{lag}."
-    if start.last_progress:
-        yield f"last progress was {_since(start.last_progress, clock)} ago."
+    moved = f"; last progress {since(start.last_progress, clock)} ago" if start.last_progress else ""
+    yield f"attempt {snapshot.attempt} is in phase {start.phase} for {since(start.since, clock)}{moved}."
+    if start.laggard:
+        yield f"{start.laggard}."
     for rank in start.ranks:
-        if start.laggard and rank.rank == start.laggard and rank.last_line:
+        if rank.last_line and start.laggard.startswith(rank.rank) and rank.rank:
             yield f"last line of {rank.rank}: {rank.last_line}"
     if snapshot.deadline is not None:
         left_s = snapshot.deadline - clock.monotonic
         yield f"it is called stalled in {format_duration(left_s)}." if left_s > 0 else "its deadline has passed."
 
 
-def _exit(exit_view: ExitView, clock: Clock) -> str:
-    reason = f": {exit_view.reason}" if exit_view.reason else ""
-    ago = _since(exit_view.at, clock)
-    return f"attempt {exit_view.attempt} ended {ago} ago with {_code(exit_view.code)}{reason}."
-
-
-def _code(code: int | None) -> str:
-    if code is None:
-        return "an unknown status"
-    return f"signal {-code}" if code < 0 else f"status {code}"
-
-
-def _diagnosis(diagnosis: DiagnosisView) -> Iterator[str]:
-    yield f"cause: {diagnosis.cause}; {_RESTART_WORDS.get(diagnosis.restart, diagnosis.restart)}."
-    if diagnosis.evidence:
-        yield f"evidence, line {diagnosis.evidence_line}: {diagnosis.evidence}"
-    if diagnosis.remedy:
-        yield f"what to change: {diagnosis.remedy}"
-
-
-def _next(snapshot: ServerSnapshot, clock: Clock) -> Iterator[str]:
+def _next(snapshot: ServerSnapshot) -> Iterator[str]:
     match snapshot.lifecycle.value:
-        case "backoff" if snapshot.backoff_until is not None:
-            left = format_duration(max(0.0, snapshot.backoff_until - clock.monotonic))
-            yield f"next start in {left}; {snapshot.budget_remaining} restarts are left in this window."
+        case "backoff" | "starting" if snapshot.restarts:
+            yield f"next: it is started by itself; sglctl wait {snapshot.name} returns when it is healthy."
         case "fatal" | "quarantined":
-            yield f"nothing more happens until somebody starts it: sglctl start {snapshot.name}"
+            yield f"next: nothing, until somebody starts it: sglctl start {snapshot.name}"
         case _:
             pass
-
-
-def _since(moment: float, clock: Clock) -> str:
-    return format_duration(max(0.0, clock.monotonic - moment))

@@ -86,7 +86,10 @@ def _running(snapshot: ServerSnapshot, clock: Clock) -> str:
 
 
 def _verdict(snapshot: ServerSnapshot) -> str:
+    """Reasons mostly begin with the verdict: "stalled in verify-graph: …"."""
     value, reason = snapshot.verdict.value, snapshot.verdict.reason
+    if reason.startswith(value):
+        return reason
     return f"{value}: {reason}" if reason and value in ("stalled", "degraded", "dead") else value
 
 
@@ -96,7 +99,7 @@ def _starting(snapshot: ServerSnapshot, clock: Clock) -> str:
         return _under_way(snapshot, clock)
     parts = [f"{start.phase}{_percent(start)} for {format_duration(clock.monotonic - start.since)}"]
     if start.laggard:
-        parts.append(f"{start.laggard} slowest")
+        parts.append(f"{start.laggard.partition(' still in ')[0]} slowest")
     eta_s = _eta_s(start)
     if eta_s is not None:
         parts.append(f"about {format_duration(eta_s)} left in it")
@@ -128,7 +131,7 @@ def _backoff(snapshot: ServerSnapshot, clock: Clock) -> str:
 
 def _under_way(snapshot: ServerSnapshot, clock: Clock) -> str:
     what = snapshot.stop_stage or snapshot.lifecycle.reason or snapshot.lifecycle.value
-    return f"{what} for {format_duration(max(0.0, clock.monotonic - snapshot.lifecycle.since))}"
+    return f"{what} for {since(snapshot.lifecycle.since, clock)}"
 
 
 def _cause(snapshot: ServerSnapshot) -> str:
@@ -149,6 +152,11 @@ def _stop_time(snapshot: ServerSnapshot, clock: Clock) -> str:
     """supervisord's form, in the daemon's time zone: "Nov 29 01:10 PM"."""
     moment = snapshot.exit.at if snapshot.exit is not None else snapshot.lifecycle.since
     return time.strftime("%b %d %I:%M %p", time.localtime(clock.wall_of(moment)))
+
+
+def since(moment: float, clock: Clock) -> str:
+    """How long ago, in words."""
+    return format_duration(max(0.0, clock.monotonic - moment))
 
 
 def _uptime(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""Durations as the client's options take them: "90s", "5m", "1h30m", or seconds as a bare number."""
+"""Durations as the client takes them ("90s", "5m", "1h30m", or seconds as a bare number) and as it writes them."""
 
 from __future__ import annotations
 
@@ -21,3 +21,17 @@ def seconds(text: str) -> float:
     if not text:
         raise ValueError(text)
     return total
+
+
+def words(seconds_: float) -> str:
+    """Two units at most: "0.4 s", "12 s", "7 m 12 s", "3 h 5 m"."""
+    if seconds_ < 10:
+        return f"{max(0.0, seconds_):.1f} s"
+    whole = round(seconds_)
+    if whole < 60:
+        return f"{whole} s"
+    for unit, size, next_unit, next_size in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
+        if whole >= size:
+            rest = whole % size // next_size
+            return f"{whole // size} {unit}" + (f" {rest} {next_unit}" if rest else "")
+    return f"{whole} s"

@@ -7,7 +7,7 @@ from supervisor.cli.text import as_json, clean, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
+    from argparse import Namespace
     from collections.abc import Iterator
     from typing import Any
 
@@ -16,17 +16,6 @@ if TYPE_CHECKING:
 _HEAD = ("GPU", "NAME", "STATE", "SERVER", "FOREIGN", "NOBODY", "OF", "LAST XID", "TEMP")
 _LEFT = 3  # columns of words; those of numbers are set right
 _QUIET = ("free", "leased")  # states that need no explanation
-
-
-def gpus_options(verb: ArgumentParser) -> None:
-    """Of `gpus`."""
-    verb.add_argument("--json", action="store_true", help="as JSON")
-
-
-def gpu_options(verb: ArgumentParser) -> None:
-    """Of `gpu`."""
-    verb.add_argument("deed", choices=("release",), help="put a quarantined GPU back into use")
-    verb.add_argument("index", metavar="N")
 
 
 def gpus(client: Client, options: Namespace) -> int:

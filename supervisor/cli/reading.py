@@ -1,4 +1,4 @@
-"""The verbs that look: status, pid, why, version, tail, maintail, events."""
+"""The verbs that look: status, pid, version, tail, maintail, events."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 from supervisor.cli import codes
 from supervisor.cli.connection import RefusedError, UnreachableError
-from supervisor.cli.text import LogCleaner, as_json, clean, coloured, complain, say
+from supervisor.cli.text import LogCleaner, as_json, clean, coloured, complain, fitted, say, width
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,10 +71,13 @@ def _select(servers: list[Any], names: list[str]) -> tuple[list[Any], list[str]]
 
 
 def _print_rows(servers: list[Any], unknown: list[str]) -> None:
-    width = max([_NAME_WIDTH, *(len(server["name"]) for server in servers)]) + 3
+    """On a terminal each on one line, the description being cut: `why`, --json and pipes have all of it."""
+    names = max([_NAME_WIDTH, *(len(server["name"]) for server in servers)]) + 3
+    room = width(sys.stdout) - names - _STATE_WIDTH if sys.stdout.isatty() else 0
     for server in servers:
-        name, state = f"{clean(server['name']):<{width}}", coloured(server["state"], _STATE_WIDTH)
-        say(f"{name}{state}{clean(server['description'])}".rstrip())
+        name, state = f"{clean(server['name']):<{names}}", coloured(server["state"], _STATE_WIDTH)
+        description = clean(server["description"])
+        say(f"{name}{state}{fitted(description, room) if room > 0 else description}".rstrip())
     for name in unknown:
         say(f"{clean(name)}: ERROR (no such process)")
 
@@ -97,24 +100,6 @@ def version(client: Client, options: Namespace) -> int:
     """The daemon's version."""
     info = client.get("/v1/info")
     say(as_json(info) if options.json else clean(info["version"]))
-    return codes.OK
-
-
-def why(client: Client, options: Namespace) -> int:
-    """The story of one server in sentences, then where the proof lies."""
-    story = client.get(f"/v1/servers/{segment(options.name)}/story")
-    if options.json:
-        say(as_json(story))
-        return codes.OK
-    for sentence in story["sentences"]:
-        say(clean(sentence))
-    for label, path in (("evidence", story["evidence_path"]), ("log", story["log_path"])):
-        if path:
-            say(f"{label}: {clean(path)}")
-    if story["events"]:
-        say("events:")
-    for event in story["events"]:
-        say(f"  {_event_line(event)}")
     return codes.OK
 
 
@@ -207,14 +192,14 @@ def events(client: Client, options: Namespace) -> int:
     if options.follow:
         return _follow_events(client, "/v1/events?" + "&".join([*query, "follow=true"]), options)
     for event in client.get("/v1/events?" + "&".join(query))["events"]:
-        say(as_json(event) if options.json else _event_line(event))
+        say(as_json(event) if options.json else event_line(event))
     return codes.OK
 
 
 def _follow_events(client: Client, target: str, options: Namespace) -> int:
     try:
         for event in _parsed(client.stream(target, forever=True, accept="text/event-stream")):
-            say(as_json(event) if options.json else _event_line(event))
+            say(as_json(event) if options.json else event_line(event))
             sys.stdout.flush()
     except KeyboardInterrupt:
         return codes.OK
@@ -233,7 +218,8 @@ def _parsed(pieces: Iterator[bytes]) -> Iterator[Any]:
                 yield json.loads(line[6:])
 
 
-def _event_line(event: Any) -> str:
+def event_line(event: Any) -> str:
+    """One event on one line."""
     at = clean(event["at"]).replace("T", " ").removesuffix("Z")
     before, after = clean(event["before"]), clean(event["after"])
     change = f"{before} -> {after}" if before else after

@@ -6,6 +6,11 @@ import codecs
 import os
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TextIO
+
+_WIDTH = 100
 _COLOURS = {
     "RUNNING": "32",
     "STARTING": "36",
@@ -67,3 +72,16 @@ class LogCleaner:
         if letter in "\r\n":
             return "\n"
         return letter if letter == "\t" or letter.isprintable() else "?"
+
+
+def width(stream: TextIO) -> int:
+    """Columns of the terminal behind the stream; 100 when there is none."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or _WIDTH
+    except (OSError, ValueError):  # io.UnsupportedOperation, for a stream without a descriptor, is both
+        return _WIDTH
+
+
+def fitted(line: str, columns: int) -> str:
+    """The line cut to so many columns, as far as one letter takes one."""
+    return line if len(line) <= columns else f"{line[: max(0, columns - 3)]}..."

@@ -47,6 +47,7 @@ class FakeControl:
         self.records: list[EventRecord] = []
         self.shutdown_by: list[str] = []
         self.log_path = ""
+        self.state_dir = "/var/lib/sglang-supervisor"
         self.beat = Pulse()
         self.view = GpusView("absent", 100.0, "NVML finds no GPU")
         self.broken: Exception | None = None
@@ -152,7 +153,7 @@ class FakeControl:
             pid=os.getpid(),
             started_wall=self.now.wall - 3600,
             config_path=self.config_path,
-            state_dir="/var/lib/sglang-supervisor",
+            state_dir=self.state_dir,
             log_dir="/var/log/sglang-supervisor",
             log_path=self.log_path,
         )

@@ -10,8 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from supervisor.snapshot import DiagnosisView, ExitView, FacetView
-from tests.api.fake import FakeControl, dialled, snapshot
+from tests.api.fake import FakeControl, dialled
 
 
 async def rows_of(response: httpx.Response) -> AsyncIterator[tuple[str, dict[str, object]]]:
@@ -105,32 +104,3 @@ async def test_a_follower_that_never_reads_holds_up_nobody(
             await control.record("kimi", "running", "x" * 5000)
         async with asyncio.timeout(5):
             assert (await client.get("/v1/servers/kimi")).status_code == 200
-
-
-async def test_the_story_goes_from_the_present_to_the_cause(client: httpx.AsyncClient, control: FakeControl) -> None:
-    await control.record("kimi", "fatal", "no restart can help")
-    await control.put(
-        snapshot(
-            "kimi",
-            "fatal",
-            attempt=3,
-            lifecycle=FacetView("fatal", 100.0, "draft model too short"),
-            exit=ExitView(3, 95.0, -9),
-            diagnosis=DiagnosisView("draft_context", "no", "set --context-length 4096", 812, "ValueError: x", 0.9),
-            evidence_path="/var/lib/e/3",
-            log_path="/var/log/k.log",
-        )
-    )
-    story = (await client.get("/v1/servers/kimi/story")).json()
-    assert story["sentences"] == [
-        "kimi is FATAL (draft model too short); it is wanted up.",
-        "lifecycle fatal for 1 m: draft model too short.",
-        "attempt 3 ended 1 m 5 s ago with signal 9.",
-        "cause: draft_context; no restart can help.",
-        "evidence, line 812: ValueError: x",
-        "what to change: set --context-length 4096",
-        "nothing more happens until somebody starts it: sglctl start kimi",
-    ]
-    assert story["evidence_path"] == "/var/lib/e/3"
-    assert story["diagnosis"]["evidence"] == {"line": 812, "text": "ValueError: x"}
-    assert [event["after"] for event in story["events"]] == ["fatal"]

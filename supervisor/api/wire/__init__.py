@@ -1,19 +1,22 @@
 """What the control socket says, as types: the one place where snapshots become JSON."""
 
 from supervisor.api.wire.daemon import API_VERSION, Configured, Done, Error, Info, Reread, info
-from supervisor.api.wire.journal import Event, Events, Story, event
+from supervisor.api.wire.journal import Event, Events, event
 from supervisor.api.wire.model import Accepted, Rank, Server, Servers, Span, Startup, Waited
 from supervisor.api.wire.moments import iso
+from supervisor.api.wire.past import Bundles, Incident, Story, Timeline, bundle, incident, timeline
 from supervisor.api.wire.server import diagnosis, server
 
 __all__ = [
     "API_VERSION",
     "Accepted",
+    "Bundles",
     "Configured",
     "Done",
     "Error",
     "Event",
     "Events",
+    "Incident",
     "Info",
     "Rank",
     "Reread",
@@ -22,10 +25,14 @@ __all__ = [
     "Span",
     "Startup",
     "Story",
+    "Timeline",
     "Waited",
+    "bundle",
     "diagnosis",
     "event",
+    "incident",
     "info",
     "iso",
     "server",
+    "timeline",
 ]

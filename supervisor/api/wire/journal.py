@@ -1,11 +1,10 @@
-"""The JSON of what happened: rows of the journal, incidents, the story of one server."""
+"""The JSON of what happened: rows of the journal."""
 
 from __future__ import annotations
 
 import msgspec
 
 from supervisor.api.control import EventRecord
-from supervisor.api.wire.model import Diagnosis
 from supervisor.api.wire.moments import iso
 
 
@@ -27,18 +26,6 @@ class Events(msgspec.Struct, frozen=True):
 
     events: tuple[Event, ...]
     last: int
-
-
-class Story(msgspec.Struct, frozen=True):
-    """Why a server is as it is: sentences from the present back to the cause, with what proves them."""
-
-    name: str
-    state: str
-    sentences: tuple[str, ...]
-    diagnosis: Diagnosis | None
-    evidence_path: str
-    log_path: str
-    events: tuple[Event, ...]
 
 
 def event(record: EventRecord) -> Event:

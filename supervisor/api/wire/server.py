@@ -100,7 +100,7 @@ def startup(view: StartupView, clock: Clock) -> Startup:
         laggard=view.laggard,
         last_progress_ago_s=ago(view.last_progress or None, clock),
         ready_seen=view.ready_seen,
-        timeline=tuple(_span(span, clock) for span in view.timeline),
+        timeline=tuple(span(one, clock) for one in view.timeline),
     )
 
 
@@ -124,7 +124,8 @@ def _progress(view: ProgressView) -> Progress:
     return Progress(view.done, view.total, round(view.ratio, 4), view.unit, view.rate_per_s, view.eta_s)
 
 
-def _span(view: SpanView, clock: Clock) -> Span:
+def span(view: SpanView, clock: Clock) -> Span:
+    """One bar of a timeline for readers outside."""
     end = clock.monotonic if view.end is None else view.end
     return Span(
         rank=view.rank,

@@ -1,0 +1,118 @@
+"""Tells one failed attempt: how it ended, the first cause, what was done about it, what to change, what followed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from supervisor.api.control import Clock
+from supervisor.api.words import since
+from supervisor.snapshot import DiagnosisView, ExitView, IncidentView, StopView
+from supervisor.units import format_duration
+
+_RESTART_WORDS = {
+    "yes": "a restart can help",
+    "no": "no restart can help",
+    "maybe": "a restart may help",
+}
+_FOLLOWED = {
+    "backoff": "started again after a pause",
+    "relaunch": "started again",
+    "fatal": "given up",
+    "quarantine": "set aside",
+    "rest": "left stopped",
+}
+_EMPTY_CLAUSES = ("", "last", "a restart cannot help")  # what is left of a reason whose contents were told before
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """An incident with what only its bundle knows: `odd_rank` is a sentence about the ranks' stacks."""
+
+    incident: IncidentView
+    odd_rank: str = ""
+
+
+def retell(failure: Failure, clock: Clock) -> Iterator[str]:
+    """One fact a sentence."""
+    incident = failure.incident
+    yield _headline(incident, clock)
+    if incident.laggard and incident.laggard not in incident.reason:
+        yield f"{incident.laggard}."
+    if failure.odd_rank:
+        yield f"by the stacks {failure.odd_rank}."
+    if incident.diagnosis is not None:
+        yield from cause_of(incident.diagnosis)
+    if done := _done(incident):
+        yield f"what was done: {done}."
+    if followed := _followed(incident):
+        yield f"then: {followed}."
+
+
+def _headline(incident: IncidentView, clock: Clock) -> str:
+    ran = format_duration(max(0.0, incident.ended - incident.begun))
+    where = "while serving" if incident.phase == "healthy" else f"in {incident.phase}"
+    where = "" if not incident.phase or incident.phase in incident.reason else f" {where}"
+    ago = since(incident.ended, clock)
+    return f"attempt {incident.attempt} failed {ago} ago{where}, {ran} after its launch: {incident.reason}."
+
+
+def end_of(exit_view: ExitView, clock: Clock) -> str:
+    """The end of an attempt that somebody asked for."""
+    reason = f": {exit_view.reason}" if exit_view.reason else ""
+    return f"attempt {exit_view.attempt} ended {since(exit_view.at, clock)} ago with {_code(exit_view.code)}{reason}."
+
+
+def _code(code: int | None) -> str:
+    if code is None:
+        return "an unknown status"
+    return f"signal {-code}" if code < 0 else f"status {code}"
+
+
+def cause_of(diagnosis: DiagnosisView) -> Iterator[str]:
+    """Class, evidence and remedy."""
+    if diagnosis.cause:
+        yield f"first cause: {diagnosis.cause}; {_RESTART_WORDS.get(diagnosis.restart, diagnosis.restart)}."
+    if diagnosis.evidence:
+        line = f", line {diagnosis.evidence_line}" if diagnosis.evidence_line else ""
+        yield f"evidence{line}: {diagnosis.evidence}"
+    if diagnosis.remedy:
+        yield f"what to change: {diagnosis.remedy}"
+
+
+def _done(incident: IncidentView) -> str:
+    """The steps of the end with their seconds, in order of time."""
+    stop = incident.stop or StopView()
+    steps = [] if not incident.evidence_path else [(0.0, "evidence kept")]
+    if stop.exit_s:  # 0: its exit was the beginning of the end, and is told as the reason
+        steps.append((stop.exit_s, f"it ended with {_code(incident.exit_code)} after {_tenths(stop.exit_s)}"))
+    if stop.kill_s is not None and stop.killed:
+        count = f"{stop.killed} process{'' if stop.killed == 1 else 'es'}"
+        steps.append((stop.kill_s, f"{count} killed after {_tenths(stop.kill_s)}"))
+    if stop.empty_s is not None:
+        steps.append((stop.empty_s, f"nothing left of it after {_tenths(stop.empty_s)}"))
+    if stop.free_s is not None:
+        steps.append((stop.free_s, f"GPU memory back after {_tenths(stop.free_s)}"))
+    return ", ".join(text for _, text in sorted(steps, key=lambda step: step[0]))
+
+
+def _tenths(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 60 else format_duration(seconds)
+
+
+def _followed(incident: IncidentView) -> str:
+    kind, _, why = incident.decision.partition(": ")
+    more = _unsaid(why, incident)
+    word = _FOLLOWED.get(kind, kind)
+    return f"{word} ({more})" if more else word
+
+
+def _unsaid(why: str, incident: IncidentView) -> str:
+    """What the decision's reason adds to what has been told."""
+    said = [incident.reason]
+    if incident.diagnosis is not None:
+        said += [incident.diagnosis.remedy, incident.diagnosis.cause]
+    for phrase in filter(None, said):
+        why = why.replace(phrase, "")
+    clauses = (clause.strip(" :,.") for clause in why.split(";"))
+    return "; ".join(clause for clause in clauses if clause not in _EMPTY_CLAUSES)

@@ -1,0 +1,136 @@
+"""The options of each verb."""
+
+from __future__ import annotations
+
+import argparse
+
+from supervisor.cli.duration import seconds
+
+TAIL_BYTES = 1600  # supervisorctl's default
+
+
+def status(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("names", nargs="*", metavar="NAME")
+    verb.add_argument("--check", action="store_true", help="exit 3 unless all of them are healthy")
+    as_json(verb)
+
+
+def start(verb: argparse.ArgumentParser) -> None:
+    names(verb)
+    verb.add_argument("--force", action="store_true", help="in spite of findings that block the start")
+    waiting(verb, "return when they are healthy")
+
+
+def stop(verb: argparse.ArgumentParser) -> None:
+    names(verb)
+    verb.add_argument("--no-wait", action="store_true", help="return at once")
+    timeout(verb)
+
+
+def restart(verb: argparse.ArgumentParser) -> None:
+    names(verb)
+    verb.add_argument("--reason", default="", metavar="TEXT", help="kept in the journal")
+    waiting(verb, "return when they are healthy again")
+
+
+def send_signal(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("signal", metavar="SIGNAL")
+    names(verb)
+
+
+def wait(verb: argparse.ArgumentParser) -> None:
+    names(verb)
+    verb.add_argument("--for", dest="until", choices=("healthy", "stopped"), default="healthy")
+    timeout(verb)
+    as_json(verb)
+
+
+def tail(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("name", metavar="NAME")
+    verb.add_argument("channel", nargs="?", choices=("stdout", "stderr"), help="both are in one file")
+    maintail(verb)
+
+
+def maintail(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("-f", "--follow", action="store_true", help="as it is written, until Ctrl-C")
+    amount = verb.add_mutually_exclusive_group()
+    amount.add_argument("-n", "--lines", type=_count, metavar="LINES")
+    amount.add_argument("--bytes", type=_count, default=TAIL_BYTES, metavar="N", help="or -N; 1600 unless told")
+    verb.add_argument("--rank", metavar="TP3", help="only lines whose prefix names this rank")
+    verb.add_argument("--raw", action="store_true", help="the bytes as they are, control characters too")
+
+
+def fg(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("name", metavar="NAME")
+    verb.set_defaults(follow=True, lines=None, bytes=0, rank=None, raw=False)
+
+
+def events(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("name", nargs="?", metavar="NAME")
+    verb.add_argument("-f", "--follow", action="store_true", help="as it happens")
+    verb.add_argument("--since", type=_count, metavar="ID", help="only events after this one")
+    verb.add_argument("-n", "--limit", type=_count, default=100, metavar="N")
+    as_json(verb)
+
+
+def one_name(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("name", metavar="NAME")
+    as_json(verb)
+
+
+def of_attempt(verb: argparse.ArgumentParser) -> None:
+    one_name(verb)
+    verb.add_argument("--attempt", type=_count, metavar="N", help="the newest unless told")
+
+
+def bundle(verb: argparse.ArgumentParser) -> None:
+    of_attempt(verb)
+    verb.add_argument("-l", "--list", action="store_true", help="what there is")
+    verb.add_argument("-o", "--output", metavar="FILE", help="NAME-ATTEMPT.tar.gz unless told; - for standard output")
+
+
+def gpu(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("deed", choices=("release",), help="put a quarantined GPU back into use")
+    verb.add_argument("index", metavar="N")
+
+
+def pid(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("name", nargs="?", metavar="NAME|all")
+
+
+def about(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("about", nargs="?", metavar="VERB")
+
+
+def nothing(_: argparse.ArgumentParser) -> None:
+    return None
+
+
+def names(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("names", nargs="+", metavar="NAME|all")
+
+
+def as_json(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--json", action="store_true", help="as JSON")
+
+
+def waiting(verb: argparse.ArgumentParser, text: str) -> None:
+    verb.add_argument("--wait", action="store_true", help=text)
+    timeout(verb)
+
+
+def timeout(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--timeout", type=_seconds, metavar="90s", help="exit 5 when it takes longer")
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 15):
+        raise argparse.ArgumentTypeError(f"expected a number, got {text!r}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return seconds(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f'expected a duration such as "90s", got {text!r}') from None

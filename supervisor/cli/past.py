@@ -1,0 +1,102 @@
+"""The verbs about one server's past: why, deadlines, bundle."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from supervisor.cli import codes
+from supervisor.cli.connection import RefusedError
+from supervisor.cli.reading import event_line, segment
+from supervisor.cli.text import as_json, clean, complain, say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from typing import Any
+
+    from supervisor.cli.connection import Client
+
+_EVENTS_TOLD = 10  # the sentences and these fit a screen; `sglctl events` has them all
+
+
+def why(client: Client, options: Namespace) -> int:
+    """The story of one server in sentences, where the proof lies, what happened last."""
+    story = client.get(f"/v1/servers/{segment(options.name)}/story{attempt_query(options)}")
+    if options.json:
+        say(as_json(story))
+        return codes.OK
+    for sentence in story["sentences"]:
+        say(clean(sentence))
+    for label, path in (("evidence", story["evidence_path"]), ("log", story["log_path"])):
+        if path:
+            say(f"{label}: {clean(path)}")
+    if story["events"]:
+        say("events:")
+    for event in story["events"][-_EVENTS_TOLD:]:
+        say(f"  {event_line(event)}")
+    return codes.OK
+
+
+def attempt_query(options: Namespace) -> str:
+    """As the daemon takes it; nothing for the newest attempt."""
+    return "" if options.attempt is None else f"?attempt={options.attempt}"
+
+
+def deadlines(client: Client, options: Namespace) -> int:
+    """One line a phase: what earlier starts took, and how long it may be silent and last in all."""
+    found = client.get(f"/v1/servers/{segment(options.name)}")["deadlines"]
+    if options.json:
+        say(as_json({"name": options.name, "deadlines": found}))
+        return codes.OK
+    for deadline in found:
+        note = " (what was learned is only observed yet)" if deadline["mode"] == "observe" else ""
+        say(f"{clean(deadline['text'])}{note}")
+    return codes.OK
+
+
+def bundle(client: Client, options: Namespace) -> int:
+    """Fetch an attempt's evidence as tar.gz, or --list what there is."""
+    found = client.get(f"/v1/servers/{segment(options.name)}/bundles")["bundles"]
+    if options.json or options.list:
+        _print_bundles(found, options)
+        return codes.OK
+    chosen = next((one for one in found if options.attempt in (None, one["attempt"])), None)
+    if chosen is None:
+        which = "" if options.attempt is None else f" of attempt {options.attempt}"
+        complain(f"{options.name}: ERROR (no evidence{which} is kept)")
+        return codes.ERROR
+    target = f"/v1/servers/{segment(options.name)}/bundle?attempt={chosen['attempt']}"
+    if options.output == "-":
+        for piece in client.stream(target, forever=False):
+            sys.stdout.buffer.write(piece)
+        return codes.OK
+    return _save(client, target, options.output or f"{options.name}-{chosen['attempt']:06d}.tar.gz")
+
+
+def _print_bundles(found: list[Any], options: Namespace) -> None:
+    if options.json:
+        say(as_json({"name": options.name, "bundles": found}))
+        return
+    for one in found:
+        at = clean(one["at"]).replace("T", " ").partition(".")[0]
+        state = "" if one["complete"] else "  (incomplete)"
+        reason = clean(one["reason"])
+        say(f"{one['attempt']:>6}  {at}  {len(one['files']):>3} files  {one['bytes'] / 1e6:6.1f} MB  {reason}{state}")
+
+
+def _save(client: Client, target: str, path: str) -> int:
+    """The file has its name when it is whole."""
+    part = f"{path}.part"
+    try:
+        with open(part, "wb") as out:
+            for piece in client.stream(target, forever=False):
+                out.write(piece)
+        os.replace(part, path)
+    except OSError as error:
+        raise RefusedError(500, f"cannot write {path}: {error.strerror}") from None
+    finally:
+        if os.path.exists(part):
+            os.unlink(part)
+    say(f"{clean(path)}: {os.path.getsize(path)} bytes")
+    return codes.OK

@@ -1,0 +1,97 @@
+"""The table of verbs: what each does, in words, and its options.
+
+The daily ones are imported with it; the modules of the others are loaded when they are asked for.
+"""
+
+from __future__ import annotations
+
+from supervisor.cli import changing, reading
+from supervisor.cli import options as takes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Callable
+    from typing import TypeAlias
+
+    from supervisor.cli.connection import Client
+
+    Handler: TypeAlias = Callable[[Client, Namespace], int]
+    Verb: TypeAlias = tuple[Handler, str, Callable[[ArgumentParser], None]]
+
+
+def _why(client: Client, options: Namespace) -> int:
+    from supervisor.cli.past import why
+
+    return why(client, options)
+
+
+def _timeline(client: Client, options: Namespace) -> int:
+    from supervisor.cli.timeline import timeline
+
+    return timeline(client, options)
+
+
+def _deadlines(client: Client, options: Namespace) -> int:
+    from supervisor.cli.past import deadlines
+
+    return deadlines(client, options)
+
+
+def _bundle(client: Client, options: Namespace) -> int:
+    from supervisor.cli.past import bundle
+
+    return bundle(client, options)
+
+
+def _gpus(client: Client, options: Namespace) -> int:
+    from supervisor.cli.gpus import gpus
+
+    return gpus(client, options)
+
+
+def _gpu(client: Client, options: Namespace) -> int:
+    from supervisor.cli.gpus import gpu
+
+    return gpu(client, options)
+
+
+def _join(client: Client, _: Namespace) -> int:
+    """The far end of -H."""
+    from supervisor.cli.bridge import connect
+
+    return connect(client)
+
+
+def _help(client: Client, options: Namespace) -> int:
+    from supervisor.cli.main import show_help
+
+    return show_help(client, options)
+
+
+VERBS: dict[str, Verb] = {
+    "status": (reading.status, "one line a server", takes.status),
+    "start": (changing.start, "want servers up", takes.start),
+    "stop": (changing.stop, "want servers down; returns when they are gone", takes.stop),
+    "restart": (changing.restart, "end the present attempt, start a fresh one", takes.restart),
+    "signal": (changing.send_signal, "send a signal to the servers' leaders", takes.send_signal),
+    "wait": (changing.wait, "return as soon as servers are healthy, or gave up", takes.wait),
+    "why": (_why, "why a server is as it is", takes.of_attempt),
+    "timeline": (_timeline, "the phases of a start, a lane a rank", takes.of_attempt),
+    "deadlines": (_deadlines, "how long each phase may take, and where that comes from", takes.one_name),
+    "bundle": (_bundle, "fetch the evidence of a failed attempt", takes.bundle),
+    "events": (reading.events, "what happened", takes.events),
+    "tail": (reading.tail, "end of a server's log", takes.tail),
+    "maintail": (reading.maintail, "end of the daemon's log", takes.maintail),
+    "fg": (reading.tail, "a server's log from now on, until Ctrl-C", takes.fg),
+    "clear": (changing.clear, "empty servers' log files", takes.names),
+    "avail": (reading.avail, "servers of the configuration file", takes.nothing),
+    "reread": (reading.reread, "what the configuration file would change", takes.as_json),
+    "gpus": (_gpus, "who holds the GPUs, and what is wrong with them", takes.as_json),
+    "gpu": (_gpu, "release a quarantined GPU", takes.gpu),
+    "pid": (reading.pid, "pid of the daemon or of a server", takes.pid),
+    "version": (reading.version, "version of the daemon", takes.as_json),
+    "shutdown": (changing.shutdown, "stop every server, then the daemon", takes.nothing),
+    "connect": (_join, "join standard input and output to the socket (what -H runs on the host)", takes.nothing),
+    "help": (_help, "this text, or a verb's", takes.about),
+}

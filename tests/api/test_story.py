@@ -1,0 +1,149 @@
+"""The story of a server: each fact once, the last failure beyond the next start, at most a screen."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from supervisor.api.control import Clock
+from supervisor.api.retelling import Failure
+from supervisor.api.story import sentences
+from supervisor.snapshot import (
+    DiagnosisView,
+    ExitView,
+    FacetView,
+    IncidentView,
+    RankView,
+    StartupView,
+    StopView,
+    VoteView,
+)
+from tests.api.fake import snapshot
+
+NOW = Clock(1000.0, 1764420000.0)
+
+STALLED = (
+    "stalled in verify-graph: no progress for 95 s, 90 s are allowed; never silent for more than 31 s in 4 starts; "
+    "TP3 still in verify-graph; 7 ranks wait for it"
+)
+STALL = IncidentView(
+    attempt=3,
+    begun=268.0,
+    ended=760.0,
+    reason=STALLED,
+    phase="verify-graph",
+    stage="graph-capture",
+    decision=f"backoff: {STALLED}; restart 1",
+    laggard="TP3 still in verify-graph; 7 ranks wait for it",
+    diagnosis=DiagnosisView("capture-hang", "yes", "nothing to change at first", 0, "", 0.6),
+    exit_code=-9,
+    evidence_path="/var/lib/s/evidence/kimi/000003",
+    log_path="/var/log/s/kimi/000003.log",
+    stop=StopView("kill", exit_s=3.4, kill_s=3.2, empty_s=3.6, free_s=4.1, killed=14),
+)
+DONE = (
+    "evidence kept, 14 processes killed after 3.2 s, it ended with signal 9 after 3.4 s, "
+    "nothing left of it after 3.6 s, GPU memory back after 4.1 s"
+)
+BROKEN = IncidentView(
+    attempt=1,
+    begun=900.0,
+    ended=940.0,
+    reason="exited with status 1",
+    phase="weights",
+    stage="weights",
+    decision="fatal: draft-context: a restart cannot help: set --context-length 4096",
+    diagnosis=DiagnosisView("draft-context", "no", "set --context-length 4096", 812, "ValueError: x", 0.9),
+    exit_code=1,
+    stop=StopView("kill", exit_s=0.0, kill_s=0.0, empty_s=0.2, free_s=0.6),
+)
+
+
+def test_a_stall_is_told_beyond_the_next_start() -> None:
+    again = snapshot("kimi", "running", attempt=4, ready_since=880.0, restarts=1, verdict=FacetView("idle", 880.0))
+    odd = "TP3 is in capture, the other 7 ranks are in all_reduce"
+    assert sentences(again, NOW, Failure(STALL, odd)) == (
+        "kimi is RUNNING (pid 4242, uptime 0:02:00, 1 restart); it is wanted up.",
+        f"attempt 3 failed 4 m ago, 8 m 12 s after its launch: {STALLED}.",
+        f"by the stacks {odd}.",
+        "first cause: capture-hang; a restart can help.",
+        "what to change: nothing to change at first",
+        f"what was done: {DONE}.",
+        "then: started again after a pause (restart 1).",
+    )
+
+
+def test_a_hopeless_failure_says_what_to_change_once() -> None:
+    fatal = snapshot("kimi", "fatal", attempt=1, lifecycle=FacetView("fatal", 941.0, BROKEN.decision[7:]))
+    assert sentences(fatal, NOW, Failure(BROKEN)) == (
+        "kimi is FATAL (fatal for 59 s); it is wanted up.",
+        "attempt 1 failed 1 m ago in weights, 40 s after its launch: exited with status 1.",
+        "first cause: draft-context; no restart can help.",
+        "evidence, line 812: ValueError: x",
+        "what to change: set --context-length 4096",
+        "what was done: nothing left of it after 0.2 s, GPU memory back after 0.6 s.",
+        "then: given up.",
+        "next: nothing, until somebody starts it: sglctl start kimi",
+    )
+
+
+def test_a_pause_says_when_and_how_often_it_may_still_start() -> None:
+    pause = snapshot("kimi", "backoff", backoff_until=1042.0, budget_remaining=3, restarts=1)
+    told = sentences(pause, NOW, Failure(STALL))
+    assert told[0] == "kimi is BACKOFF (next start in 42 s, 3 more allowed in this window); it is wanted up."
+    assert told[-1] == "next: it is started by itself; sglctl wait kimi returns when it is healthy."
+
+
+@pytest.mark.parametrize(
+    ("decision", "told"),
+    [
+        ("fatal: 5 restarts within 3600 s spent; last: REASON", "given up (5 restarts within 3600 s spent)"),
+        ("quarantine: capture-hang 3 times without getting further: nothing to change at first", None),
+        ("relaunch: REASON", "started again"),
+        ("", ""),
+        ("something: new", "something (new)"),
+    ],
+)
+def test_what_followed_adds_only_what_was_not_said(decision: str, told: str | None) -> None:
+    incident = msgspec.structs.replace(STALL, decision=decision.replace("REASON", STALLED))
+    lines = [line for line in sentences(snapshot(), NOW, Failure(incident)) if line.startswith("then: ")]
+    if told is None:
+        assert lines == ["then: set aside (3 times without getting further)."]
+    else:
+        assert lines == ([f"then: {told}."] if told else [])
+
+
+def test_a_stop_that_was_asked_for_is_no_failure() -> None:
+    stopped = snapshot("kimi", "stopped", exit=ExitView(2, 940.0, -15, "stop asked by uid 0"))
+    told = sentences(stopped, NOW)
+    assert told[0].startswith("kimi is STOPPED (")
+    assert told[1:] == ("attempt 2 ended 1 m ago with signal 15: stop asked by uid 0.",)
+
+
+def test_a_start_tells_who_lags_and_what_it_said_last() -> None:
+    ranks = tuple(RankView(f"TP{n}", "weights", "weights", 950.0, last_line=f"line of {n}") for n in range(2))
+    start = StartupView("weights", "weights", 950.0, ranks, "TP1 still in weights; 1 rank waits for it", 990.0)
+    votes = (VoteView("cpu", "moving", 999.0, "8 cores busy"),)
+    told = sentences(snapshot("kimi", "starting", attempt=1, start=start, deadline=1030.0, votes=votes), NOW)
+    assert told == (
+        "kimi is STARTING (weights for 50 s, TP1 slowest); it is wanted up.",
+        "attempt 1 is in phase weights for 50 s; last progress 10 s ago.",
+        "TP1 still in weights; 1 rank waits for it.",
+        "last line of TP1: line of 1",
+        "it is called stalled in 30 s.",
+        "cpu says moving: 8 cores busy.",
+    )
+
+
+def test_a_stalled_server_does_not_say_stalled_twice() -> None:
+    reason = "stalled: no token for 300 s with 12 requests running"
+    stalled = snapshot("kimi", "running", verdict=FacetView("stalled", 900.0, reason))
+    assert "stalled: stalled" not in " ".join(sentences(stalled, NOW))
+
+
+def test_a_stop_under_way_tells_its_step_and_its_reason() -> None:
+    ending = snapshot("kimi", "stopping", stop_stage="evidence", lifecycle=FacetView("stopping", 997.0, STALLED))
+    assert sentences(ending, NOW) == (
+        "kimi is STOPPING (evidence for 3 s); it is wanted up.",
+        f"stopping for 3 s: {STALLED}.",
+    )

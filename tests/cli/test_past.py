@@ -1,0 +1,154 @@
+"""why, deadlines, bundle, timeline: what a person reads at three in the morning."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from supervisor.cli.timeline import draw
+from supervisor.snapshot import DeadlineView, FacetView, SpanView, StartupView
+from tests.api.fake import FakeControl, snapshot
+from tests.api.test_story import STALL
+from tests.cli.conftest import Sglctl
+
+
+async def test_why_tells_the_story_and_the_last_events(sglctl: Sglctl, control: FakeControl) -> None:
+    idle = FacetView("idle", 100.0)
+    await control.put(snapshot("kimi", "running", attempt=4, incidents=(STALL,), verdict=idle))
+    for number in range(15):
+        await control.record("kimi", f"s{number}", "\x1b[2Jred")
+    outcome = await sglctl("why", "kimi")
+    lines = outcome.out.splitlines()
+    assert outcome.code == 0
+    assert lines[0].startswith("kimi is RUNNING (")
+    assert lines[1].startswith("attempt 3 failed ")
+    assert f"evidence: {STALL.evidence_path}" in lines
+    assert lines[lines.index("events:") + 1].endswith("kimi  lifecycle  s5: ?[2Jred")
+    assert len(lines) <= 24, "it fits a screen"
+
+
+async def test_why_of_an_attempt_that_is_not_remembered(sglctl: Sglctl) -> None:
+    outcome = await sglctl("why", "kimi", "--attempt", "7")
+    assert (outcome.code, outcome.out) == (4, "")
+    assert outcome.err == "error: no failure of attempt 7 of kimi is remembered; there are: none\n"
+
+
+async def test_deadlines_are_explained(sglctl: Sglctl, control: FakeControl) -> None:
+    text = "verify-graph: 4 starts, median 31 s, longest silence 20 s, deadline 95 s of silence (learned), 900 s in all"
+    views = (
+        DeadlineView("verify-graph", 95, 95, 900, "learned", 4, 31.0, 20.0, text=text),
+        DeadlineView("weights", 300, 60, 2400, "profile", 2, 30.0, 9.0, mode="observe", text="weights: 2 starts"),
+    )
+    await control.put(snapshot("kimi", "running", deadlines=views))
+    outcome = await sglctl("deadlines", "kimi")
+    assert outcome.out.splitlines() == [text, "weights: 2 starts (what was learned is only observed yet)"]
+    told = json.loads((await sglctl("deadlines", "kimi", "--json")).out)
+    assert told["deadlines"][0]["median_s"] == 31.0
+    assert (await sglctl("deadlines", "none")).code == 4
+
+
+@pytest.fixture
+def evidence(control: FakeControl, tmp_path: Path) -> Path:
+    control.state_dir = str(tmp_path)
+    place = tmp_path / "evidence" / "kimi" / "000003"
+    place.mkdir(parents=True)
+    (place / "stacks.txt").write_text("stack\n" * 50_000)
+    manifest = {"server": "kimi", "attempt": 3, "reason": "stalled", "wall": 1764410000.0, "took_s": 1.0}
+    (place / "manifest.json").write_bytes(msgspec.json.encode(manifest))
+    return place
+
+
+async def test_a_bundle_is_fetched_whole(sglctl: Sglctl, evidence: Path, tmp_path: Path) -> None:
+    target = tmp_path / "e.tar.gz"
+    outcome = await sglctl("bundle", "kimi", "-o", str(target))
+    assert (outcome.code, outcome.out) == (0, f"{target}: {target.stat().st_size} bytes\n")
+    with tarfile.open(target) as archive:
+        assert "kimi-000003/stacks.txt" in archive.getnames()
+    assert not target.with_name("e.tar.gz.part").exists()
+
+
+async def test_bundles_are_listed(sglctl: Sglctl, evidence: Path) -> None:
+    listed = (await sglctl("bundle", "kimi", "--list")).out
+    assert listed.split() == ["3", *listed.split()[1:3], "0", "files", "0.3", "MB", "stalled"]
+    assert json.loads((await sglctl("bundle", "kimi", "--json")).out)["bundles"][0]["attempt"] == 3
+
+
+async def test_without_evidence_or_room_a_bundle_is_refused(sglctl: Sglctl, evidence: Path, tmp_path: Path) -> None:
+    outcome = await sglctl("bundle", "kimi", "--attempt", "9")
+    assert (outcome.code, outcome.err) == (1, "kimi: ERROR (no evidence of attempt 9 is kept)\n")
+    outcome = await sglctl("bundle", "kimi", "-o", str(tmp_path / "no" / "e"))
+    assert outcome.code == 1
+    assert "No such file or directory" in outcome.err
+
+
+def drawn(**fields: object) -> list[str]:
+    """A start of two ranks: one is through with the weights, the other is not."""
+
+    def span(rank: str, phase: str, at: int, seconds: float, end: bool = True) -> dict[str, object]:
+        begin = f"2025-11-29T12:{at // 60:02d}:{at % 60:02d}.000Z"
+        return {"rank": rank, "phase": phase, "begin": begin, "end": "x" if end else None, "seconds": seconds}
+
+    spans = [
+        span("", "launch", 0, 10),
+        span("TP0", "weights", 10, 30),
+        span("TP0", "verify-graph", 50, 10, end=False),
+        span("TP1", "weights", 10, 50, end=False),
+    ]
+    found = {
+        "name": "kimi",
+        "attempt": 3,
+        "phase": "weights",
+        "laggard": "TP1 still in weights; 1 rank waits in verify-graph",
+        "stall_at": "2025-11-29T12:01:20.000Z",
+        "stall_in_s": 20.0,
+        "ready": None,
+        "spans": spans,
+        "usual": {"weights": 31.0},
+    }
+    return list(draw({**found, **fields}, 50))
+
+
+def test_a_start_is_drawn_in_lanes_with_the_deadline() -> None:
+    assert drawn() == [
+        "kimi, attempt 3: in weights, 1 m so far",
+        "          0 s                             1 m 20 s",
+        "launcher  LLLL                                   |",
+        "TP0           WWWWWWWWWWWWWWW.....VVVVV          |",
+        "TP1           WWWWWWWWWWWWWWWWWWWWWWWWW          |",
+        "          L launch 10 s",
+        "          W weights 50 s (usually 31 s)",
+        "          V verify-graph 10 s",
+        "| called stalled 1 m 20 s after the launch, in 20 s",
+        "TP1 still in weights; 1 rank waits in verify-graph",
+    ]
+
+
+def test_a_far_deadline_is_told_and_not_drawn() -> None:
+    lines = drawn(stall_at="2025-11-29T12:40:00.000Z", stall_in_s=2340.0)
+    assert lines[1].endswith("1 m")
+    assert "| called stalled 40 m after the launch, in 39 m" in lines
+    assert not any(line.endswith("|") for line in lines[2:5])
+
+
+def test_a_finished_start_has_no_deadline_and_no_laggard() -> None:
+    lines = drawn(ready="2025-11-29T12:01:00.000Z")
+    assert lines[0] == "kimi, attempt 3: healthy after 1 m"
+    assert not any("stalled" in line or "still in" in line for line in lines)
+
+
+def test_without_a_start_there_is_nothing_to_draw() -> None:
+    assert drawn(spans=[]) == ["kimi: no start is known"]
+
+
+async def test_timeline_of_a_running_start(sglctl: Sglctl, control: FakeControl) -> None:
+    spans = (SpanView("TP0", "launch", 100.0, 103.0), SpanView("TP0", "weights", 103.0))
+    start = StartupView("weights", "weights", 103.0, timeline=spans)
+    await control.put(snapshot("kimi", "starting", attempt=4, start=start, deadline=190.0))
+    outcome = await sglctl("timeline", "kimi")
+    assert outcome.code == 0
+    assert outcome.out.splitlines()[0] == "kimi, attempt 4: in weights, 1 m so far"
+    assert json.loads((await sglctl("timeline", "kimi", "--json")).out)["attempt"] == 4
