@@ -6,6 +6,7 @@ from supervisor.actions import KeepEvidence, KillTree, SignalTree
 from supervisor.core.attempt import Attempt, EndKind
 from supervisor.core.desk import REPLY_SLACK_S, Desk
 from supervisor.core.lifecycle import ALIVE, State, Trigger
+from supervisor.core.settings import Settings
 from supervisor.core.timers import Timer
 from supervisor.events import EvidenceKept, Exited, TreeStuck
 
@@ -108,13 +109,21 @@ class Ender:
             return  # the answer to an earlier kill; a later one has succeeded meanwhile
         desk.tree_alive = True
         desk.current().stuck = event.processes
-        reason = f"cannot be killed: {_names(event)}; it stays until the kernel lets go"
+        blocked = _blocked(desk.settings)
+        reason = f"cannot be killed: {_names(event)}; it {blocked} until the kernel lets go"
         if desk.state in _UNENDED:
             desk.move(Trigger.END, reason)
         if desk.state is State.STOPPING:
             desk.move(Trigger.ISOLATE, reason)
         desk.timers.clear()
         desk.after(Timer.KILL, _STUCK_RETRY_S)
+
+
+def _blocked(settings: Settings) -> str:
+    """What nobody else can have meanwhile."""
+    devices = f"GPU {', '.join(map(str, settings.gpus))}" if settings.gpus else ""
+    port = f"port {settings.port}" if settings.port else ""
+    return f"blocks {' and '.join(filter(None, (port, devices)))}" if port or devices else "stays"
 
 
 def _names(event: TreeStuck) -> str:

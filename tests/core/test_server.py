@@ -380,6 +380,7 @@ def test_a_process_stuck_in_the_kernel_is_quarantined_and_never_called_stopped()
     assert world.state is State.QUARANTINED
     assert "nv_wait" in world.facts_now.lifecycle.reason
     assert "pid 4242" in world.facts_now.lifecycle.reason
+    assert "it blocks port 30000 and GPU 0, 1 until the kernel lets go" in world.facts_now.lifecycle.reason
     world.unkillable = False
     world.until(world.now + 120)
     assert world.state is State.STOPPED
