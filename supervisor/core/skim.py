@@ -7,8 +7,10 @@ else is read, since it tells what was going on.
 
 from __future__ import annotations
 
+import enum
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from supervisor.core.rules import rule_index
 from supervisor.core.signatures import signature_index
@@ -18,6 +20,22 @@ from supervisor.profile import Profile
 
 _OPEN_LINE_BYTES = 256 * 1024  # a longer line is handed on in pieces
 _RECORD = re.compile(rb"\[\d{4}-[^\]\n]{14,60}+\] (?=[^\s\[])")  # behind it a message, and no traceback's next line
+
+
+class Kind(enum.Enum):
+    """What a stretch of the log is, as far as its bytes tell at a glance."""
+
+    CALM = enum.auto()  # whole lines that only say that it serves
+    PLAIN = enum.auto()  # a record that matters only if it has one of the marks
+    OTHER = enum.auto()
+
+
+class Span(NamedTuple):
+    """A stretch of a chunk: a run of calm lines, or one line."""
+
+    begin: int
+    end: int
+    kind: Kind
 
 
 class Skimmer:
@@ -64,38 +82,50 @@ class Skimmer:
         if self._calm is None:
             yield self._cutter.feed(data)
             return
-        skipped = at = 0
-        calm_at = calm_end = -1
+        spans = list(self._spans(data, self._calm))
+        plain = b"".join([data[span.begin : span.end] for span in spans if span.kind is Kind.PLAIN])
+        marks = [mark for mark in self._marks if mark in plain]  # of all plain records at once: mostly none
+        skipped = 0
+        calm = None
+        for span in spans:
+            if span.kind is Kind.CALM:
+                calm = span
+            elif span.kind is Kind.OTHER or (marks and _any_in(marks, data[span.begin : span.end])):
+                yield from self._skip(data, skipped, span.begin, calm)
+                yield self._cutter.feed(data[span.begin : span.end])
+                skipped, calm = span.end, None
+        yield from self._skip(data, skipped, len(data), calm)
+
+    def _spans(self, data: bytes, pattern: re.Pattern[bytes]) -> Iterator[Span]:
+        """The chunk as calm runs and single lines."""
+        at = 0
         while at < len(data):
-            if (calm := self._calm.match(data, at)) is not None:
-                calm_at, at = at, calm.end()
-                calm_end = at
+            calm = pattern.match(data, at)
+            if calm is not None:
+                yield Span(at, calm.end(), Kind.CALM)
+                at = calm.end()
                 continue
             end = data.find(b"\n", at) + 1
-            if self._dull(data, at, end):
-                at = end
-                continue
-            yield from self._skip(data, skipped, at, calm_at, calm_end)
-            calm_at = calm_end = -1
-            yield self._cutter.feed(data[at:end])
-            skipped = at = end
-        yield from self._skip(data, skipped, at, calm_at, calm_end)
+            yield Span(at, end, self._kind(data, at, end))
+            at = end
 
-    def _dull(self, data: bytes, begin: int, end: int) -> bool:
-        """Whether the line is a record that nothing can be found in."""
+    def _kind(self, data: bytes, begin: int, end: int) -> Kind:
+        """A record that no rule begins like may be dull; a line of another kind is read in any case."""
         record = _RECORD.match(data, begin, end)
-        if record is None or data.startswith(self._starts, record.end()):
-            return False
-        message = data[record.end() : end]
-        return b"\r" not in message and not any([mark in message for mark in self._marks])  # noqa: C419 - a list is faster
+        if record is None or data.startswith(self._starts, record.end()) or data.find(b"\r", begin, end) >= 0:
+            return Kind.OTHER
+        return Kind.PLAIN
 
-    def _skip(self, data: bytes, begin: int, end: int, calm_at: int, calm_end: int) -> Iterator[list[Line]]:
+    def _skip(self, data: bytes, begin: int, end: int, calm: Span | None) -> Iterator[list[Line]]:
         """Counts what was skipped; the last calm line of it is told."""
-        if calm_end < 0:
-            self._cutter.skip(end - begin, data.count(b"\n", begin, end))
-            return
-        last = data.rfind(b"\n", calm_at, calm_end - 1) + 1 or calm_at
-        self._cutter.skip(calm_end - begin, data.count(b"\n", begin, calm_end))
-        line = clean(data[last : calm_end - 1].rstrip(b"\r").decode(errors="replace"))
-        yield [Line(self._cutter.lines, line, 0)]
-        self._cutter.skip(end - calm_end, data.count(b"\n", calm_end, end))
+        if calm is not None:
+            last = data.rfind(b"\n", calm.begin, calm.end - 1) + 1 or calm.begin
+            self._cutter.skip(calm.end - begin, data.count(b"\n", begin, calm.end))
+            text = clean(data[last : calm.end - 1].rstrip(b"\r").decode(errors="replace"))
+            yield [Line(self._cutter.lines, text, 0)]
+            begin = calm.end
+        self._cutter.skip(end - begin, data.count(b"\n", begin, end))
+
+
+def _any_in(marks: list[bytes], line: bytes) -> bool:
+    return any(mark in line for mark in marks)
