@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import time
@@ -22,6 +23,7 @@ from supervisor.edge.evidence import Facts, Part, Subject
 from supervisor.events import Probed
 from supervisor.lines import LineCutter
 from supervisor.profile import Profile
+from supervisor.shell.environment import EnvironmentRefusedError, build
 from supervisor.snapshot import ServerSnapshot
 
 PROBES_KEPT = 20
@@ -53,6 +55,17 @@ class Dossier:
         """A new attempt, with this environment."""
         self._environment = dict(environment)
         self._probes.clear()
+
+    def recall(self, pid: int, own: Mapping[str, str]) -> None:
+        """The environment of an attempt that an earlier daemon began, whose secrets we must know too. Blocks."""
+        if self._environment:
+            return
+        with contextlib.suppress(OSError):  # the leader has ended, or is not ours to read
+            entries = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+            self._environment = dict(entry.split("=", 1) for entry in entries if "=" in entry)
+        if not self._environment:
+            with contextlib.suppress(EnvironmentRefusedError):
+                self._environment = build(self._config, own)
 
     def probed(self, probed: Probed) -> None:
         """One more probe; the last ones are kept."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
+import msgspec
 from anyio.abc import TaskGroup
 
 from supervisor.actions import (
@@ -54,6 +55,7 @@ _EXIT_NEWS_S = 2.0
 _KILL_LIMIT_S = 20.0
 _LOOK_EVERY_S = 5.0
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal.SIGHUP)
+_RECALL_LIMIT_S = 1.0
 _FREEZE_LIMIT_S = 2.0  # one stuck in the kernel never freezes, and is killed all the same as far as it goes
 
 
@@ -295,12 +297,17 @@ class Effects:
             await self._watch.ask(action)
 
     async def _keep_evidence(self, action: KeepEvidence) -> None:
+        began = clock.monotonic()
         present = self._watch is not None and self._tree is not None and self._tree.attempt == action.attempt
         subjects = await self._watch.subjects() if self._watch is not None and present else ()
+        with anyio.move_on_after(_RECALL_LIMIT_S):
+            pid, own = (self._tree.pid if self._tree else 0), self._host.environment
+            await anyio.to_thread.run_sync(self._dossier.recall, pid, own, abandon_on_cancel=True)
         log_path = str(self._host.log_path(self._settings.name, action.attempt))
         facts = self._dossier.facts(action, self._snapshot(), subjects, log_path, self._host.devices.view())
         bundle = self._host.evidence_dir / self._settings.name / f"{action.attempt:06d}"
-        await self._post(await evidence.keep(action, str(bundle), facts))
+        left_s = max(1.0, action.limit_s - (clock.monotonic() - began))
+        await self._post(await evidence.keep(msgspec.structs.replace(action, limit_s=left_s), str(bundle), facts))
         await anyio.to_thread.run_sync(evidence.prune, str(self._host.evidence_dir), abandon_on_cancel=True)
 
 

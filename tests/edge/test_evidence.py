@@ -24,9 +24,9 @@ from supervisor.edge.evidence import Facts, Part, Subject, bundles, keep, prune,
 from supervisor.edge.evidence.bundle import BUNDLE_BYTES, BundleWriter, being_written
 from supervisor.edge.evidence.machine import kernel_lines
 from supervisor.edge.evidence.stacks import stack
-from supervisor.edge.process.scan import all_processes
+from supervisor.edge.process.scan import all_processes, read_stat
 from supervisor.events import EvidenceKept
-from tests.edge.conftest import Starter
+from tests.edge.conftest import Starter, until
 
 ASKED = KeepEvidence(7, "stalled in verify-graph", 10.0)
 SLEEPER = "import time\ndef waits_for_ever():\n    while True: time.sleep(1)\nwaits_for_ever()"
@@ -115,6 +115,7 @@ async def test_a_stopped_rank_gives_its_stack_too(start: Starter, tmp_path: Path
     """py-spy cannot stop what is stopped already, and would read nothing."""
     pid = await running_python(start)
     os.kill(pid, signal.SIGSTOP)
+    await until(lambda: getattr(read_stat(pid), "state", "") == "T")
     kept = await keep(ASKED, str(tmp_path / "b/7"), Facts("kimi", (rank_of(pid),)))
     assert "waits_for_ever" in files(kept)[f"stack-scheduler-TP0-{pid}.txt"]
     assert f"{pid} scheduler TP0 sglang::scheduler_TP0\nstate T," in files(kept)["processes.txt"]

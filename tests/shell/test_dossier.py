@@ -16,6 +16,7 @@ from supervisor.edge.evidence import keep
 from supervisor.events import Probed, ProbeOutcome
 from supervisor.profile import load_profile
 from supervisor.shell.dossier import LINES_PER_RANK, PROBES_KEPT, Dossier, engine_version, split_by_rank
+from tests.edge.conftest import until
 from tests.shell.made import snapshot
 
 PROFILE = load_profile("sglang")
@@ -83,6 +84,27 @@ async def test_a_log_that_is_gone_is_missed_and_costs_nothing_else(tmp_path: Pat
     assert "log-tail.txt: No such file or directory" in kept.missing
     assert "log of each rank: No such file or directory" in kept.missing
     assert Path(kept.path, "facts.json").exists()
+
+
+async def test_an_adopted_attempt_has_its_environment_read_back(tmp_path: Path) -> None:
+    made = Dossier(ServerConfig(name="kimi", command=COMMAND), PROFILE)
+    process = subprocess.Popen(["sleep", "1000"], env={"HF_TOKEN": "hf_secret", "HF_HOME": "/models"})
+    try:
+        await until(Path(f"/proc/{process.pid}/environ").read_bytes)  # the kernel fills it in at the end of the exec
+        made.recall(process.pid, {})
+    finally:
+        process.kill()
+        process.wait()
+    files = await kept_files(made, tmp_path, "hf_secret\n")
+    assert json.loads(files["environment.json"]) == {"HF_TOKEN": "***", "HF_HOME": "/models"}
+    assert files["log-tail.txt"] == "***\n"
+
+
+async def test_an_adopted_attempt_that_is_gone_is_told_from_the_configuration(tmp_path: Path) -> None:
+    made = Dossier(ServerConfig(name="kimi", command=COMMAND, environment={"MY_KEY": "hidden-1"}), PROFILE)
+    made.recall(2**22 + 1, {"HF_TOKEN": "hf_secret"})
+    environment = json.loads((await kept_files(made, tmp_path, ""))["environment.json"])
+    assert environment["MY_KEY"] == environment["HF_TOKEN"] == "***"
 
 
 # --- ranks ---------------------------------------------------------------------------------------------------------
