@@ -89,9 +89,9 @@ class Host:
         return port
 
     def add(self, name: str, command: Sequence[str], **table: Any) -> None:
-        """Add any server."""
+        """Add any server; with a port of its own, since two that name none share the engine's default one."""
         quick = {"restart": {"backoff": "100ms", "backoff_max": "1s", "jitter": 0.0}}
-        self.servers[name] = {"command": list(command), "gpus": [], **quick, **table}
+        self.servers[name] = {"command": list(command), "gpus": [], "port": free_ports(1)[0], **quick, **table}
 
     def write_config(self) -> Path:
         self.config.write_text(toml.document(self.settings, self.servers))

@@ -73,6 +73,7 @@ def test_what_two_servers_want_for_themselves_is_refused(
 def test_a_port_in_two_commands_is_refused(host: Host) -> None:
     for name in ("a", "b"):
         host.add(name, [*SLEEPER, "--port", "30001"])
+        del host.servers[name]["port"]
     host.write_config()
     assert_refused(host, "server.b.port", "30001")
 
