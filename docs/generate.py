@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from supervisor.core import lifecycle
+from supervisor.core.reasons import MEANING
+from supervisor.metrics.families import FAMILIES, Family
 
 HERE = Path(__file__).resolve().parent
 
@@ -22,8 +24,79 @@ Printed by `make docs` from the table in `supervisor/core/lifecycle.py`; a test 
 {lifecycle.explanation()}"""
 
 
+def metrics_page() -> str:
+    rows = "\n".join(metric_row(family) for family in FAMILIES)
+    reasons = "\n".join(f"| `{reason}` | {meaning} |" for reason, meaning in MEANING.items())
+    return f"""# Metrics
+
+Printed by `make docs` from `supervisor/metrics/families.py`; a test compares. `GET /metrics` answers on the TCP
+address (`listen`) and on the control socket, as text or as OpenMetrics by the `Accept` header. It is written from
+snapshots: a scrape touches no device, no child and no disk. Times are `_timestamp_seconds`; subtract them from
+`time()`.
+
+| metric | type | labels | meaning |
+|---|---|---|---|
+{rows}
+
+States, phases and verdicts are one series each with 0 or 1, exactly one of which is 1 (no phase is outside a
+start). Label sets are there from the beginning with 0, so that `increase()` sees the first event; what an absent
+fact would say (a deadline outside a start, an ETA that nobody can tell) is absent. The series of a removed server
+are gone with it.
+
+## Reasons
+
+`reason` and `cause` come from a small set; the classes of failures (`sglctl why`) are finer.
+
+| reason | meaning |
+|---|---|
+{reasons}
+
+A `cause` of lost time is one of them or `startup` (a start that no failure made necessary), `devices` (its GPUs or
+ports were not free), `unready` (it runs and cannot be used). Hours of a start that stalls are the stall's: until a
+start ends its time is in `sglsup_server_downtime_pending_seconds`, then it is put down to its cause at once.
+
+Counters survive the daemon's restart, upgrade and crash (`tally.json` in the state directory; a crash loses at
+most the seconds of half a minute, no event). Time during which no daemon ran is nobody's.
+
+## Scraping
+
+`etc/prometheus/scrape.yml` scrapes the daemon and, by `GET /sd`, the engines' own metrics. `/sd` lists an engine
+once its metrics have answered the daemon in its present attempt, with the labels `server`, `model` and `gpus`.
+Alerts: [alerts.md](alerts.md). Dashboard: `etc/grafana/sglang-supervisor.json`, to be imported as it is.
+
+Join by `server`: `sglsup_server_state == 1` with `sglsup_server_info`; with hardware exporters join by `uuid`
+through `sglsup_gpu_info`.
+
+## Probes
+
+| path | 200 when |
+|---|---|
+| `/livez` | the daemon answers, and no decision is overdue for more than 10 s |
+| `/readyz?server=NAME` | requests may be sent to the server; without a name: to every one that is wanted up |
+| `/startupz?server=NAME` | its start is over, whatever its readiness now |
+
+Otherwise 503 with a line per failing server, 404 for a name that is not configured. For a container with `sglsup
+run --listen 0.0.0.0:9877 -- CMD`:
+
+```yaml
+startupProbe:   {{httpGet: {{path: /startupz, port: 9877}}, periodSeconds: 5, failureThreshold: 720}}
+readinessProbe: {{httpGet: {{path: /readyz, port: 9877}}, periodSeconds: 5}}
+livenessProbe:  {{httpGet: {{path: /livez, port: 9877}}, periodSeconds: 10}}
+```
+
+The liveness probe asks about the daemon, not about the server: who restarts a container because its server is slow
+throws the evidence away. What is dead or stalled is restarted inside.
+"""
+
+
+def metric_row(family: Family) -> str:
+    labels = ", ".join(f"`{label}`" for label in family.labels)
+    return f"| `{family.sample}` | {family.kind} | {labels} | {family.help} |"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "lifecycle.md": lifecycle_page,
+    "metrics.md": metrics_page,
 }
 
 

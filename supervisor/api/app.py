@@ -8,17 +8,18 @@ import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from supervisor.api import configuration, events, gpus, logs, past, servers, wire
+from supervisor.api import configuration, events, gpus, logs, past, probes, servers, wire
 from supervisor.api.access import Access, Role
 from supervisor.api.control import Control
 from supervisor.api.limits import DEFAULTS, Limits
 from supervisor.api.operation import Call, Operation, answer, endpoint, error, printable
 from supervisor.api.schema import document
 from supervisor.api.supervisord import routes as supervisord_routes
+from supervisor.metrics import operations as metrics
 
 log = structlog.get_logger()
 
@@ -30,12 +31,6 @@ async def show_info(call: Call) -> Response:
 async def shut_down(call: Call) -> Response:
     await call.control.shutdown(call.by)
     return answer(wire.Done(), 202)
-
-
-async def live(call: Call) -> Response:
-    """Answering at all is the proof: this handler runs on the loop that decides."""
-    call.control.snapshots()
-    return PlainTextResponse("ok\n")
 
 
 async def describe_api(call: Call) -> Response:
@@ -54,9 +49,8 @@ OPERATIONS: tuple[Operation, ...] = (
         "POST", "/v1/shutdown", "shutDown", "Stop every server, then the daemon", shut_down, wire.Done, Role.ADMIN
     ),
     Operation("GET", "/v1/openapi.json", "describeApi", "This description", describe_api, on_tcp=True),
-    Operation(
-        "GET", "/livez", "live", "Whether the daemon's loop turns", live, media_types=("text/plain",), on_tcp=True
-    ),
+    *probes.OPERATIONS,
+    *metrics.OPERATIONS,
 )
 
 

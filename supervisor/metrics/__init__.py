@@ -1,0 +1,1 @@
+"""The daemon's metrics for Prometheus, written from snapshots at scrape time."""

@@ -1,0 +1,83 @@
+"""The books go on across daemons, and a disk that cannot be written costs no server."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import anyio
+import pytest
+
+from supervisor.core.gpuviews import GpusView
+from supervisor.shell.pulse import PulseKeeper
+from tests.metrics import fleet
+
+ABSENT = GpusView("absent", 0.0, "")
+
+
+def keeper(folder: Path) -> PulseKeeper:
+    return PulseKeeper(folder, folder / "log", lambda: 0.25)
+
+
+async def beating(one: PulseKeeper, folder: Path) -> None:
+    """Run it until the counts are on disk, then end it as the daemon's end does."""
+    async with asyncio.timeout(20), anyio.create_task_group() as tasks:
+        tasks.start_soon(one.run, lambda: ["kimi-k2"], lambda: ABSENT)
+        while not (folder / "tally.json").exists():
+            await asyncio.sleep(0.02)
+        tasks.cancel_scope.cancel()
+
+
+async def test_the_next_daemon_counts_on(tmp_path: Path) -> None:
+    first = keeper(tmp_path)
+    first.observe(fleet.starting())
+    first.observe(fleet.running("kimi-k2", attempt=4))
+    await beating(first, tmp_path)
+
+    second = keeper(tmp_path)
+    second.observe(fleet.running("kimi-k2", attempt=4))
+    assert second.pulse(["kimi-k2"]).accounts["kimi-k2"].starts == 1
+    assert not (tmp_path / "tally.new").exists()
+
+
+async def test_what_is_on_disk_is_measured(tmp_path: Path) -> None:
+    logs, bundle = tmp_path / "log/kimi-k2", tmp_path / "evidence/kimi-k2/000001"
+    for directory in (logs, bundle):
+        directory.mkdir(parents=True)
+        (directory / "file").write_bytes(b"x" * 100_000)
+    one = keeper(tmp_path)
+    one.observe(fleet.starting())
+    await beating(one, tmp_path)
+
+    pulse = one.pulse(["kimi-k2"])
+    assert pulse.stored["kimi-k2"].log_bytes >= 100_000
+    assert pulse.stored["kimi-k2"].evidence_bytes >= 100_000
+    assert pulse.stored["kimi-k2"].evidence_bundles == 1
+    assert {disk.use for disk in pulse.disks} == {"log", "state"}
+    assert all(0 < disk.free_bytes <= disk.total_bytes for disk in pulse.disks)
+    assert pulse.overdue_s == 0.25
+
+
+@pytest.mark.parametrize("broken", [b"{", b'{"servers": 3}', b"\xff"])
+def test_a_broken_book_is_moved_aside(tmp_path: Path, broken: bytes) -> None:
+    (tmp_path / "tally.json").write_bytes(broken)
+
+    assert keeper(tmp_path).pulse([]).accounts == {}
+    assert (tmp_path / "tally.broken").read_bytes() == broken
+
+
+async def test_a_place_that_cannot_be_written_costs_nothing_but_the_book(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    one = keeper(gone)
+    one.observe(fleet.starting())
+    with anyio.move_on_after(0.2):
+        await one.run(lambda: ["kimi-k2"], lambda: ABSENT)
+
+    assert one.pulse(["kimi-k2"]).accounts["kimi-k2"].attempt == 3
+
+
+def test_the_watchdogs_last_meal_is_told(tmp_path: Path) -> None:
+    one = keeper(tmp_path)
+    assert one.pulse([]).watchdog_wall is None
+    one.fed_watchdog()
+    assert (one.pulse([]).watchdog_wall or 0) > 1_700_000_000
