@@ -1,0 +1,20 @@
+"""Moves what has been read of a growing log into compressed segments, without losing or doubling a byte."""
+
+from supervisor.edge.archive.reading import log_bytes
+from supervisor.edge.archive.retention import Kept, Removed, free_oldest, prune
+from supervisor.edge.archive.segments import Segment, live_path, segments
+from supervisor.edge.archive.writing import LogArchive, can_punch, finish
+
+__all__ = [
+    "Kept",
+    "LogArchive",
+    "Removed",
+    "Segment",
+    "can_punch",
+    "finish",
+    "free_oldest",
+    "live_path",
+    "log_bytes",
+    "prune",
+    "segments",
+]
