@@ -17,6 +17,7 @@ import msgspec
 import structlog
 
 from supervisor.config import ServerConfig
+from supervisor.core.attribution import FOREIGN, SERVER
 from supervisor.core.gpus import Claim, Culprit, DeviceBook, GpusView, Lease, LeaseRefused, Rules
 from supervisor.devices import DeviceRecord, GpuReport, GpuSample, QuarantineRecord, XidSeen
 from supervisor.edge.gpu_feed import GpuFeed
@@ -28,6 +29,8 @@ from supervisor.snapshot import ServerSnapshot
 log = structlog.get_logger()
 
 _RELAX_AFTER_S = 15.0
+_MOMENTS_S = 2.0
+_LOOK_AGAIN_S = 0.1
 _STORE_EVERY_S = 300.0  # baselines and error counts; a quarantine is stored at once
 
 
@@ -110,6 +113,19 @@ class Devices:
     def release_lease(self, server: str) -> None:
         """The server rests and its memory is back."""
         self._book.release_lease(server)
+
+    async def settled(self, config: ServerConfig, attempt: int, after: float, *, start: bool) -> DevicesChecked:
+        """As `check`, but what passes by itself within moments is waited for here: looks come ten times a second.
+
+        Memory comes back some tenths of a second after its process's end: a period of the feed more would be the
+        longest part of a restart.
+        """
+        until = clock.monotonic() + _MOMENTS_S
+        while True:
+            found = self.check(config, attempt, after, start=start)
+            if not _passes(found) or clock.monotonic() >= until:
+                return found
+            await anyio.sleep(_LOOK_AGAIN_S)
 
     def check(self, config: ServerConfig, attempt: int, after: float, *, start: bool) -> DevicesChecked:
         """Whether the server's devices are free by looks from `after` on.
@@ -204,6 +220,13 @@ class Devices:
             log.warning("state", problem=f"cannot write {self._path}: {problem.strerror}; kept in memory only")
         else:
             self._stored = records
+
+
+def _passes(found: DevicesChecked) -> bool:
+    """Whether nobody alive is in the way: a first look is missing, or one more, or memory of the dead is."""
+    decided = found.refuse or found.quarantined or not found.devices
+    others = any(holder.kind in (FOREIGN, SERVER) for holder in found.holders)
+    return found.clean is False and not decided and not others
 
 
 def _refusal(lease: LeaseRefused, attempt: int) -> DevicesChecked:

@@ -37,7 +37,7 @@ class Premises:
         """The answer to the action. Only looks at the devices from the beginning of a wait on count."""
         if not self._waiting:
             self._since = clock.monotonic()
-        found = self._host.devices.check(self._config, action.attempt, self._since, start=action.start)
+        found = await self._host.devices.settled(self._config, action.attempt, self._since, start=action.start)
         if action.start and found.clean is not False:
             found = await self._look_around(found)
         self._waiting = found.clean is False

@@ -54,7 +54,7 @@ def test_a_policy_of_fail_gives_up_and_names_him(host: GpuHost) -> None:
 
 
 def test_stopped_means_that_the_memory_is_back(host: GpuHost) -> None:
-    host.nvml.lag_s = 2.0
+    host.nvml.lag_s = 4.0
     host.nvml.write()
     host.engine("kimi", "--tp", "2", gpus=[0, 1])
     host.start()
@@ -65,7 +65,7 @@ def test_stopped_means_that_the_memory_is_back(host: GpuHost) -> None:
     host.wait_for("kimi", "lifecycle", "stopped")
     server, stop = host.show("kimi"), host.show("kimi")["stop"]
     assert not host.processes("kimi")
-    assert stop["free_s"] - stop["empty_s"] >= 1.5, stop
+    assert 3.9 <= stop["free_s"] - stop["empty_s"] < 7, stop
     assert [host.gpu(index)["state"] for index in (0, 1)] == ["free", "free"]
     assert host.gpu(0)["memory"]["used"] == 0
     assert server["stop_stage"] in ("term", "kill")

@@ -59,6 +59,13 @@ def failed(cause: str, name: str = "kimi") -> ServerSnapshot:
     return made.snapshot(name, "reclaiming", diagnosis=DiagnosisView(cause), started=0.0)
 
 
+@pytest.fixture
+def holder() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
 async def test_a_start_leases_and_an_end_proves_what_was_leased(host: Host) -> None:
     await host.look(0, 0)
     assert host.check().clean is True
@@ -87,6 +94,30 @@ async def test_after_an_end_the_old_devices_are_proven_though_others_are_free(ho
     assert host.check(ANY).devices == (1,)
 
 
+async def test_what_passes_by_itself_is_waited_for_with_many_looks(host: Host) -> None:
+    await host.look(9 * GIB)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(host.look, 0)  # two looks later the memory is back
+        found = await host.devices.settled(KIMI, 1, 0.0, start=True)
+    assert found.clean is True
+
+
+async def test_what_does_not_pass_by_itself_is_told_at_once(host: Host, holder: subprocess.Popen[bytes]) -> None:
+    await host.look(9 * GIB, processes=(GpuProcess(holder.pid, 9 * GIB),))
+    begun = clock.monotonic()
+    assert "held by pid" in (await host.devices.settled(KIMI, 1, 0.0, start=True)).reason
+    nowhere = ServerConfig("kimi", gpus=GpuPlan(indices=(7,)))
+    assert (await host.devices.settled(nowhere, 1, 0.0, start=True)).refuse
+    assert clock.monotonic() - begun < 0.09, "not a single pause"
+
+
+async def test_the_wait_for_what_passes_has_an_end(host: Host) -> None:
+    await host.look(9 * GIB)
+    found = await host.devices.settled(KIMI, 1, 0.0, start=True)
+    assert found.clean is False
+    assert "held by nobody whom the driver names" in found.reason
+
+
 async def test_refusals_tell_whether_to_wait(host: Host) -> None:
     before = host.check()
     assert (before.clean, before.waiting) == (False, True)
@@ -102,13 +133,6 @@ async def test_a_blind_feed_holds_up_no_start(host: Host) -> None:
     await host.devices.take(GpuBlind(1.0, "a driver call hangs"))
     assert host.check() == DevicesChecked(1, None, "the GPU feed is blind: a driver call hangs", devices=(0,))
     assert host.devices.leased("kimi") == (0,)
-
-
-@pytest.fixture
-def holder() -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        yield process
-        process.kill()
 
 
 async def test_what_the_server_left_behind_is_killed_and_counted_once(

@@ -32,7 +32,7 @@ class FakeDevices:
         self.answer = answer
         self.asked: list[float] = []
 
-    def check(self, config: ServerConfig, attempt: int, after: float, *, start: bool) -> DevicesChecked:
+    async def settled(self, config: ServerConfig, attempt: int, after: float, *, start: bool) -> DevicesChecked:
         self.asked.append(after)
         return self.answer
 
