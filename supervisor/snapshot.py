@@ -180,4 +180,5 @@ class ServerSnapshot(msgspec.Struct, frozen=True):
     would_have_killed: dict[str, int] = {}
     capacity_tokens: int | None = None
     capacity_expected: int | None = None
+    eta_s: float | None = None  # until healthy, by what earlier starts took; None while nobody can tell
     incidents: tuple[IncidentView, ...] = ()  # the newest last

@@ -136,7 +136,7 @@ class Attempt:
             self._moves(now)
         if (tokens := event.fields.get("capacity_tokens", "")).isdecimal():
             self.capacity = min(self.capacity or int(tokens), int(tokens))
-        self._finder.observe(event, self.view(now).stage)
+        self._finder.observe(event, self._tracker.rank_stage(event.rank))
         return advance
 
     def probed(self, event: Probed, now: float, *, draining: bool) -> None:

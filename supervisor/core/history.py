@@ -19,7 +19,7 @@ FEW = 3  # fewer starts than this teach nothing that is enforced
 # A deadline of three times the longest usual silence plus five spreads. A cold page cache and a busy host make a start
 # up to eight times slower, its silences too (the repacking behind a full bar, startup.md §5.6): it gets as many times
 # more patience as it has been slower so far (`PhaseClock.pace`).
-_TIMES = 3.0
+_TIMES = 2.0
 _SPREADS = 5.0
 _TELLING_S = 1.0  # a shorter phase tells nothing about the pace of a start
 _UNTOLD_PACE = 2.0  # until a phase has ended nobody knows whether the host is busy
@@ -69,6 +69,10 @@ class History:
         spread = median(abs(silence - usual) for silence in silences) * 1.4826  # of a normal distribution
         patience_s = max(silences) * _TIMES if len(seen) < FEW else usual * _TIMES + spread * _SPREADS
         return Lesson(phase, len(seen), median(part.seconds for part in seen), max(silences), floor_s, patience_s)
+
+    def phases(self, key: str) -> list[dict[str, float]]:
+        """How long each phase took in the newest starts of the same kind."""
+        return [{part.phase: part.seconds for part in record.phases} for record in self.of(key)]
 
     def usual_total_s(self, key: str) -> float | None:
         """How long a start usually takes; None when there was none."""

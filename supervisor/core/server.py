@@ -116,6 +116,7 @@ class Server:
             deadlines=watcher.budgets.views(),
             would_have_killed=dict(watcher.would_have_killed),
             incidents=tuple(self._incidents),
+            eta_s=watcher.eta_s(),
         )
 
     @property

@@ -97,6 +97,11 @@ class Effects:
         """The process tree of the present attempt, while there is one."""
         return self._tree
 
+    @property
+    def feed(self) -> LogFeed | None:
+        """Who reads the present attempt's log, while there is one."""
+        return self._feed
+
     def carry(self, action: AnyAction) -> None:
         """Begin what the action asks for. Never waits."""
         match action:
@@ -157,6 +162,7 @@ class Effects:
         self._tree, self._exit_posted = tree, anyio.Event()
         self._feed = LogFeed(tree.spawned.log_path, tree.attempt, self._profile, self._post, offset)
         self._begin(self._read_log, self._feed)
+        self._begin(self._feed.pauses)
         self._watch = self._watch_of(tree)
         self._begin(self._watch.run)
         self._begin(self._watch_exit, tree, self._exit_posted)

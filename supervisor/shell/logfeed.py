@@ -19,6 +19,7 @@ from supervisor.shell import clock
 Post = Callable[[AnyEvent], Awaitable[None]]
 
 _GREW_EVERY_S = 1.0
+_PAUSE_S = 1.0
 _DRAIN_LIMIT_S = 5.0
 
 
@@ -36,6 +37,8 @@ class LogFeed:
         self._lines = 0
         self._grew_at = 0.0
         self._scope = anyio.CancelScope()
+        self._pause_scope = anyio.CancelScope()
+        self._news = anyio.Event()
         self._idle = anyio.Event()
         self._idle.set()
 
@@ -54,14 +57,28 @@ class LogFeed:
         finally:
             self._idle.set()
 
+    async def pauses(self) -> None:
+        """Tell an open traceback when nothing more comes: the engine may hang right after its last words."""
+        with self._pause_scope:
+            while True:
+                await self._news.wait()  # as long as the log is silent, which costs nothing
+                self._news = anyio.Event()
+                await anyio.sleep(_PAUSE_S)
+                if not self._news.is_set():
+                    await self._finish()
+
+    async def _finish(self) -> None:
+        for event in self._reader.finish():
+            await self._post(event)
+
     async def drain(self) -> None:
         """Read to the present end of the file: nobody writes it any more. Bounded in time."""
         self._scope.cancel()
+        self._pause_scope.cancel()
         await self._idle.wait()  # bounded: the task only has to leave its own scope
         with anyio.move_on_after(_DRAIN_LIMIT_S), anyio.CancelScope(shield=True):
             await self._rest()
-        for event in self._reader.finish():
-            await self._post(event)
+        await self._finish()
 
     async def _rest(self) -> None:
         try:
@@ -80,6 +97,7 @@ class LogFeed:
         if caught_up and (open_line := self._cutter.pending()):
             lines.append(open_line)  # a bar without its newline is news too; the grammar knows partial lines
         self.offset = end
+        self._news.set()
         self._bytes += len(data)
         self._lines += len(lines)
         for event in self._reader.read(lines):

@@ -337,3 +337,20 @@ def test_our_own_probes_do_not_make_an_idle_server_busy() -> None:
             f'[2026-11-29 10:30:{second:02d}] INFO:     127.0.0.1:5{second:04d} - "GET /health HTTP/1.1" 200 OK',
         )
         assert world.facts_now.verdict.value == "idle"
+
+
+def test_how_long_a_start_will_take_is_told_from_earlier_ones() -> None:
+    world = World(PATIENT)
+    assert world.facts_now.eta_s is None
+    one_start(world)
+    assert world.facts_now.eta_s is None
+    world.stop()
+    world.settle()
+    world.health = e.ProbeOutcome.REFUSED
+    world.start()
+    world.until(world.now + 1)
+    world.log(*LOADING, *LOADED, *CAPTURING)
+    assert world.facts_now.eta_s == pytest.approx(31, abs=4)
+    world.until(world.now + 10)
+    world.tell(e.Ticked())
+    assert world.facts_now.eta_s == pytest.approx(21, abs=4)
