@@ -89,7 +89,19 @@ async def _inherit(record: TreeRecord | None, name: str, trees: TreeStore, state
     if saved is None or saved.number != record.spawned.attempt:
         saved = _from_record(record, states.boot_id)
         log.warning("state", server=name, problem="no usable record of a living server: its log tells what it can")
-    return Inheritance(saved, tree)
+    return Inheritance(_with_process(saved, record), tree)
+
+
+def _with_process(saved: SavedServer, record: TreeRecord) -> SavedServer:
+    """The tree's note is written right after the spawn, the server's record only once it has heard of it.
+
+    A daemon killed in between leaves a record of a server that waits for its spawn, beside a living process.
+    """
+    attempt = saved.attempt
+    if attempt is None or attempt.pid is not None:
+        return saved
+    attempt = msgspec.structs.replace(attempt, pid=record.spawned.pid, log_path=record.spawned.log_path)
+    return msgspec.structs.replace(saved, tree_alive=True, attempt=attempt)
 
 
 def _at_rest(saved: SavedServer) -> SavedServer:
