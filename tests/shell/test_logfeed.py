@@ -1,0 +1,129 @@
+"""A growing log file becomes events: at once, in order, to its last word, and an open traceback when it falls silent."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from supervisor.edge.tail import watcher
+from supervisor.events import AnyEvent, LineMatched, LogGrew, LogUnreadable
+from supervisor.profile import load_profile
+from supervisor.shell.logfeed import LogFeed
+
+BEGIN = "[2026-11-29 10:00:02 TP0] Load weight begin. avail mem=78.00 GB\n"
+READY = "[2026-11-29 10:00:40] The server is fired up and ready to roll!\n"
+TRACEBACK = (
+    "[2026-11-29 10:00:05 TP0] Scheduler hit an exception: Traceback (most recent call last):\n"
+    '  File "/x/sglang/srt/managers/scheduler.py", line 1, in run_scheduler_process\n'
+    "    scheduler = Scheduler(server_args)\n"
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB\n"
+)
+
+
+class Listener:
+    """Takes what a feed posts."""
+
+    def __init__(self) -> None:
+        self.events: list[AnyEvent] = []
+        self._news = anyio.Event()
+
+    async def post(self, event: AnyEvent) -> None:
+        self.events.append(event)
+        self._news.set()
+        self._news = anyio.Event()
+
+    def rules(self) -> list[str]:
+        return [event.rule for event in self.events if isinstance(event, LineMatched)]
+
+    async def until(self, rule: str, limit_s: float = 10.0) -> None:
+        with anyio.fail_after(limit_s):
+            while rule not in self.rules():
+                await self._news.wait()
+
+
+@pytest.fixture
+async def listener() -> Listener:
+    return Listener()
+
+
+@pytest.fixture
+async def log(tmp_path: Path) -> Path:
+    path = tmp_path / "000001.log"
+    path.touch()
+    return path
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+async def running(feed: LogFeed) -> AsyncIterator[None]:
+    async with watcher() as watch, anyio.create_task_group() as tasks:
+        tasks.start_soon(feed.run, watch)
+        tasks.start_soon(feed.pauses)
+        yield
+        await feed.drain()
+
+
+async def test_lines_are_told_as_they_come(log: Path, listener: Listener) -> None:
+    feed = LogFeed(str(log), 3, load_profile("sglang"), listener.post)
+    async for _ in running(feed):
+        append(log, BEGIN)
+        await listener.until("weights-begin")
+        append(log, READY)
+        await listener.until("ready")
+    assert {event.attempt for event in listener.events} == {3}
+    assert any(isinstance(event, LogGrew) for event in listener.events)
+    assert feed.offset == log.stat().st_size
+
+
+async def test_what_is_written_before_the_end_is_read_by_the_drain(log: Path, listener: Listener) -> None:
+    feed = LogFeed(str(log), 1, load_profile("sglang"), listener.post)
+    append(log, BEGIN + READY)
+    await feed.drain()
+    assert listener.rules() == ["weights-begin", "ready"]
+
+
+async def test_reading_goes_on_from_an_offset(log: Path, listener: Listener) -> None:
+    append(log, BEGIN + READY)
+    feed = LogFeed(str(log), 1, load_profile("sglang"), listener.post, offset=len(BEGIN))
+    await feed.drain()
+    assert listener.rules() == ["ready"]
+
+
+async def test_an_open_traceback_is_told_when_nothing_more_comes(log: Path, listener: Listener) -> None:
+    feed = LogFeed(str(log), 1, load_profile("sglang"), listener.post)
+    async for _ in running(feed):
+        append(log, TRACEBACK)
+        with anyio.fail_after(10):
+            while not any("OutOfMemory" in event.text for event in listener.events if isinstance(event, LineMatched)):
+                await listener._news.wait()
+
+
+async def test_a_bar_without_its_newline_is_news(log: Path, listener: Listener) -> None:
+    feed = LogFeed(str(log), 1, load_profile("sglang"), listener.post)
+    async for _ in running(feed):
+        append(log, BEGIN)
+        append(log, "Multi-thread loading shards:  25% Completed | 2/8 [00:01<00:03,  2.0it/s]")
+        await listener.until("weights-bar")
+
+
+async def test_a_log_that_cannot_be_read_makes_us_blind_and_says_so(tmp_path: Path, listener: Listener) -> None:
+    feed = LogFeed(str(tmp_path), 1, load_profile("sglang"), listener.post)
+    async with watcher() as watch:
+        with anyio.fail_after(10):
+            await feed.run(watch)
+    (event,) = listener.events
+    assert isinstance(event, LogUnreadable)
+    assert str(tmp_path) in event.reason
+
+
+async def test_hostile_bytes_pass_without_harm(log: Path, listener: Listener) -> None:
+    log.write_bytes(b"\x00\xff\xfe" * 1000 + b"\r\r\n" + b"x" * 10_000_000 + b"\n" + BEGIN.encode())
+    feed = LogFeed(str(log), 1, load_profile("sglang"), listener.post)
+    await feed.drain()
+    assert listener.rules()[-1] == "weights-begin"
