@@ -145,10 +145,14 @@ class LimitsConfig(msgspec.Struct, frozen=True):
 
 
 class LogConfig(msgspec.Struct, frozen=True):
-    """How many attempts' log files of a server are kept, and how large they may be together."""
+    """How many attempts' logs of a server are kept, how large they may be together, and when a part is archived."""
 
     keep: Annotated[int, msgspec.Meta(ge=1)] = 10
     size_bytes: Size = msgspec.field(default=10**10, name="size")
+    rotate_size_bytes: Annotated[int, msgspec.Meta(ge=2**20, extra=_SIZE)] = msgspec.field(
+        default=64 * 2**20, name="rotate_size"
+    )
+    rotate_age_s: Duration = msgspec.field(default=86400.0, name="rotate_age")
 
 
 class ServerConfig(msgspec.Struct, frozen=True):

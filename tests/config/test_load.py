@@ -142,7 +142,7 @@ def test_conf_d_cannot_configure_the_daemon(problems: Problems, tmp_path: Path) 
     [
         ("comand = 1", 'server.a.comand: unknown key, did you mean "command"?'),
         ("stop = {grase = '1s'}", 'server.a.stop.grase: unknown key, did you mean "grace"?'),
-        ("log = {zzz = 1}", "server.a.log.zzz: unknown key, known are keep, size"),
+        ("log = {zzz = 1}", "server.a.log.zzz: unknown key, known are keep, rotate_age, rotate_size, size"),
         (
             "deadlines.weights.stall = 5",
             'server.a.deadlines.weights.stall: expected a duration such as "90s", got 5',

@@ -2,7 +2,7 @@
 
 from supervisor.edge.archive.reading import log_bytes
 from supervisor.edge.archive.retention import Kept, Removed, free_oldest, prune
-from supervisor.edge.archive.segments import Segment, live_path, segments
+from supervisor.edge.archive.segments import Segment, live_attempts, live_path, newest_attempt, segments
 from supervisor.edge.archive.writing import LogArchive, can_punch, finish
 
 __all__ = [
@@ -13,8 +13,10 @@ __all__ = [
     "can_punch",
     "finish",
     "free_oldest",
+    "live_attempts",
     "live_path",
     "log_bytes",
+    "newest_attempt",
     "prune",
     "segments",
 ]

@@ -47,6 +47,12 @@ def live_attempts(directory: str | Path) -> tuple[int, ...]:
     return tuple(sorted(int(one[1]) for one in found if one is not None))
 
 
+def newest_attempt(directory: str | Path) -> int:
+    """The highest attempt that has left anything; 0 when none has."""
+    archived = segments(directory)[-1:]
+    return max((*live_attempts(directory), *(one.attempt for one in archived)), default=0)
+
+
 def live_path(directory: str | Path, attempt: int) -> Path:
     """The file that the attempt's processes write."""
     return Path(directory, f"{attempt:06d}.log")
