@@ -92,7 +92,7 @@ class Attempt:
         self.diagnosis: DiagnosisView | None = None
         self.capacity: int | None = None
         self.capacity_expected = capacity_expected
-        self.canary_asked = False
+        self.canary_at = 0.0
         self.canary_failures = 0
         self.canary_detail = ""
         self.vitals = Vitals()
@@ -197,9 +197,9 @@ class Attempt:
         self._clock.progress(self.view(now).phase, now)
         self._pace = self._clock.pace(self._budgets.usual_s)
 
-    def canary(self, event: CanaryAnswered) -> None:
-        """Take in the answer to a canary request."""
-        self.canary_asked = False
+    def canary(self, event: CanaryAnswered, now: float) -> None:
+        """Take in the answer to a canary request, whose own line in the log is no sign of other people's."""
+        self.canary_at = now
         self.canary_failures = 0 if event.sane else self.canary_failures + 1
         self.canary_detail = event.detail or ("no answer" if event.sane is None else "the answer makes no sense")
 
@@ -252,6 +252,7 @@ class Attempt:
                 self.canary_detail,
                 self.capacity,
                 self.capacity_expected,
+                self.canary_at,
             ),
             now,
         )

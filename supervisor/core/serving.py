@@ -9,6 +9,7 @@ from supervisor.core.settings import Settings
 from supervisor.core.vitals import Standstill, Vitals
 
 _BUSY_FOR_S = 15.0
+_OWN_ECHO_S = 1.0  # the log tells of our own request a moment before or after its answer
 
 
 class Charge(msgspec.Struct, frozen=True):
@@ -38,6 +39,7 @@ class Facts(msgspec.Struct):
     canary_detail: str = ""
     capacity: int | None = None
     capacity_expected: int | None = None
+    canary_at: float = 0.0  # when our own last request was answered
 
 
 def judge(facts: Facts, now: float) -> Judgement:
@@ -119,7 +121,7 @@ def _working(facts: Facts, now: float) -> Judgement:
     if vitals.running or vitals.queued:
         return Judgement("busy", f"{vitals.running or 0:.0f} running, {vitals.queued or 0:.0f} queued")
     moved = _moved_at(facts)
-    if now - moved <= _BUSY_FOR_S and moved > facts.ready_at:
+    if now - moved <= _BUSY_FOR_S and moved > max(facts.ready_at, facts.canary_at + _OWN_ECHO_S):
         return Judgement("busy", "requests move")
     return Judgement("idle", facts.health.opinion.reason)
 

@@ -147,7 +147,7 @@ class Watcher:
 
     def canary(self, event: CanaryAnswered) -> None:
         """A canary request was answered, or was not."""
-        self._desk.current().canary(event)
+        self._desk.current().canary(event, self._desk.now)
         self._plan_canary()
 
     def ask_canary(self) -> None:

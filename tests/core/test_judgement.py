@@ -354,3 +354,16 @@ def test_how_long_a_start_will_take_is_told_from_earlier_ones() -> None:
     world.until(world.now + 10)
     world.tell(e.Ticked())
     assert world.facts_now.eta_s == pytest.approx(21, abs=4)
+
+
+def test_a_canarys_own_line_does_not_make_an_idle_server_busy() -> None:
+    world = healthy(World(PATIENT))
+    world.log(READY)
+    world.until(world.now + 60)
+    line = '[2026-11-29 10:40:00] INFO:     127.0.0.1:40000 - "POST /generate HTTP/1.1" 200 OK'
+    world.log(line)
+    world.tell(e.CanaryAnswered(1, True))
+    assert world.facts_now.verdict.value == "idle"
+    world.until(world.now + 5)
+    world.log(line)
+    assert world.facts_now.verdict.value == "busy"

@@ -1,4 +1,4 @@
-"""A growing log file becomes events: at once, in order, to its last word, and an open traceback when it falls silent."""
+"""A growing log file becomes events: at once, in order, to its last word; a traceback also when it falls silent."""
 
 from __future__ import annotations
 
