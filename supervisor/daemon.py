@@ -16,18 +16,15 @@ import anyio
 import anyio.to_thread
 import msgspec
 import structlog
-from anyio.abc import TaskGroup
 
 from supervisor import __version__
 from supervisor.actions import Announce
 from supervisor.api import serve
-from supervisor.api.control import Clock, DaemonInfo, EventRecord, Request
+from supervisor.api.control import Applied, Clock, DaemonInfo, EventRecord, Request
 from supervisor.api.pulse import Pulse
-from supervisor.config import CgroupUse, Config, ConfigError, ServerConfig, config_hash, load
+from supervisor.config import CgroupUse, Config, ConfigError, Differences, load
 from supervisor.core.gpus import GpusView
 from supervisor.core.lifecycle import RESTING, State
-from supervisor.core.resolve import resolve
-from supervisor.core.server import Server
 from supervisor.edge.cgroup import find_cgroup_root
 from supervisor.edge.journal import Journal
 from supervisor.edge.notify import Notifier
@@ -35,12 +32,12 @@ from supervisor.edge.probe import Prober
 from supervisor.edge.process import Household, become_subreaper, ignore_orphan_signals, protect_from_oom
 from supervisor.edge.process.owner import server_of
 from supervisor.edge.tail import watcher
-from supervisor.events import SignalRequested, StartRequested, StopRequested
-from supervisor.profile import Profile, facts, load_profile
+from supervisor.events import SignalRequested, StopRequested
 from supervisor.shell import clock, logs
-from supervisor.shell.adoption import Inheritance, LeftoverProblem, inherit, recall
+from supervisor.shell.adoption import Inheritance, LeftoverProblem, inherit
+from supervisor.shell.archive import Archivist
+from supervisor.shell.changes import Changes
 from supervisor.shell.devices import Devices
-from supervisor.shell.effects import Effects
 from supervisor.shell.endings import leaves_servers
 from supervisor.shell.eventlog import EventLog
 from supervisor.shell.guard import guarded, log_bug
@@ -48,9 +45,10 @@ from supervisor.shell.history import HistoryStore
 from supervisor.shell.host import Host
 from supervisor.shell.hostnews import HostNews
 from supervisor.shell.hub import Hub
-from supervisor.shell.loop import ServerLoop
+from supervisor.shell.logfeed import LogFeed
 from supervisor.shell.pulse import PulseKeeper
-from supervisor.shell.reload import told_differences
+from supervisor.shell.reload import reload
+from supervisor.shell.roster import Roster
 from supervisor.shell.sockets import ListenProblem, bindings
 from supervisor.shell.states import StateStore
 from supervisor.shell.trees import TreeStore, boot_id
@@ -80,13 +78,12 @@ class Daemon:
         self._started = clock.now()
         self._hub = Hub()
         self._events = EventLog(self._started)
-        self._loops: dict[str, ServerLoop] = {}
-        self._effects: dict[str, Effects] = {}
         self._ending = anyio.Event()
         self._leaving = False  # the servers go on without us: the next daemon adopts them
         self._notifier = Notifier(os.environ)
         self._trees = TreeStore(Path(config.daemon.state_dir) / "trees")
         self._states = StateStore(Path(config.daemon.state_dir) / "servers", boot_id())
+        self._places: dict[str, str] = {}
         self._inherited: set[str] = set()
         self.ready = anyio.Event()
 
@@ -102,17 +99,23 @@ class Daemon:
             async with AsyncExitStack() as stack:
                 host = self._host = await self._open(stack)
                 inherited = await self._inherit(host)
+                roster = self._roster = Roster(host, self._states, self._places, self._announce, self._observe)
                 tasks = await stack.enter_async_context(anyio.create_task_group())
+                roster.work_in(tasks)
+                self._changes = Changes(roster, self.config, self._config_path, tasks)
                 for server in self._config.servers.values():
-                    await self._add(server, host, tasks, inherited[server.name])
+                    if inherited[server.name].saved is not None:
+                        self._inherited.add(server.name)
+                    await roster.add(server, inherited[server.name])
                 await stack.enter_async_context(serve.serving(self._bindings()))
                 for what, work in (
                     ("gpus", host.devices.run),
                     ("orphans", host.household.reap_forever),
-                    ("kernel log", HostNews(self._effects.values, host.devices).run),
+                    ("kernel log", HostNews(roster.effects, host.devices).run),
                     ("signals", self._signals),
                     ("systemd", self._tell_systemd),
-                    ("pulse", partial(self._pulse.run, self._loops.keys, self.gpus)),
+                    ("log archive", Archivist(host.log_dir, roster.configs, self._reader).run),
+                    ("pulse", partial(self._pulse.run, roster.names, self.gpus)),
                 ):
                     tasks.start_soon(guarded, log_bug, what, work, name=what)
                 await self._begin()
@@ -131,9 +134,8 @@ class Daemon:
         cgroups = await anyio.to_thread.run_sync(find_cgroup_root, _label(state)) if wanted else None
         if cgroups is not None:
             stack.callback(cgroups.remove)
-        places = {cgroups.server(name).path: name for name in self._config.servers} if cgroups else {}
         self._pulse = PulseKeeper(state, Path(daemon.log_dir), self._overdue_s)
-        self._devices = Devices(state, lambda pid: server_of(pid, places), self._hub.publish)
+        self._devices = Devices(state, lambda pid: server_of(pid, self._places), self._hub.publish)
         return Host(
             journal=journal,
             watcher=await stack.enter_async_context(watcher()),
@@ -156,36 +158,12 @@ class Daemon:
         except LeftoverProblem as problem:
             raise StartupProblem(str(problem)) from None
 
-    async def _add(self, config: ServerConfig, host: Host, tasks: TaskGroup, inherited: Inheritance) -> None:
-        profile = load_profile(config.engine)
-        known = facts(profile, config.command)
-        settings = resolve(config, profile, known)
-        learnt, last = host.history.read(config.name), host.last_attempt(config.name)
-        server = Server(settings, profile, known, clock.monotonic(), last, learnt)
-        loop = ServerLoop(server, host, self._announce, self._save)
-        effects = Effects(config, settings, profile, known, host, tasks, loop.post, loop.snapshot, loop.report_bug)
-        self._loops[config.name] = loop
-        self._effects[config.name] = effects
-        if inherited.saved is not None:
-            await self._resume(loop, effects, profile, inherited)
-        self._pulse.observe(self._with_devices(loop.snapshot()))
-        tasks.start_soon(loop.run, effects.carry, name=f"{config.name}: decisions")
+    def _observe(self, snapshot: ServerSnapshot) -> None:
+        self._pulse.observe(self._with_devices(snapshot))
 
-    async def _resume(self, loop: ServerLoop, effects: Effects, profile: Profile, inherited: Inheritance) -> None:
-        """Go on with a server where an earlier daemon left off."""
-        saved, tree = inherited.saved, inherited.tree
-        assert saved is not None  # noqa: S101 - the caller has looked
-        self._inherited.add(saved.name)
-        self._devices.adopt(saved.name, saved.devices)
-        actions = loop.server.restore(saved, clock.monotonic(), tree_lives=inherited.lives)
-        if tree is not None and saved.attempt is not None:
-            effects.take(tree, await recall(loop.server, profile, saved.attempt))
-            log.info("adopted", server=saved.name, pid=tree.pid, attempt=saved.number, state=saved.state)
-        loop.resume(actions, effects.carry)
-
-    def _save(self, server: Server) -> None:
-        saved = server.save(self._states.boot_id, config_hash(self._config.servers[server.settings.name]))
-        self._states.put(msgspec.structs.replace(saved, devices=self._devices.leased(saved.name)))
+    def _reader(self, server: str) -> LogFeed | None:
+        effects = self._roster.hands(server)
+        return effects.feed if effects is not None else None
 
     def _bindings(self) -> list[serve.Binding]:
         try:
@@ -194,11 +172,11 @@ class Daemon:
             raise StartupProblem(str(problem)) from None
 
     async def _begin(self) -> None:
-        log.info("ready", socket=self._config.daemon.socket, servers=len(self._loops), version=__version__)
+        log.info("ready", socket=self._config.daemon.socket, servers=len(self._roster.names()), version=__version__)
         self._notifier.send(READY="1", STATUS=self._summary())
         for config in self._config.servers.values():
             if self._autostart and config.autostart and config.name not in self._inherited:
-                await self._loops[config.name].post(StartRequested("autostart"))
+                await self._roster.start(config.name, "autostart")
         self.ready.set()
 
     async def _stop_servers(self) -> None:
@@ -206,15 +184,15 @@ class Daemon:
 
         Our own end is nobody's wish about a server: what was wanted up is started again by the next daemon.
         """
-        wanted = [name for name, loop in self._loops.items() if loop.snapshot().goal == "up"]
-        for loop in self._loops.values():
+        wanted = [loop for loop in self._roster.loops() if loop.snapshot().goal == "up"]
+        for loop in self._roster.loops():
             await loop.post(StopRequested("shutdown"))
         seen = -1
-        while any(loop.server.state not in RESTING for loop in self._loops.values()):
+        while any(loop.server.state not in RESTING for loop in self._roster.loops()):
             seen = await self._hub.changed(seen)
-        for name in wanted:
-            if self._loops[name].server.state is not State.QUARANTINED:
-                self._states.remove(name)
+        for loop in wanted:
+            if loop.server.state is not State.QUARANTINED:
+                self._states.remove(loop.name)
 
     # --- signals and systemd -------------------------------------------------------------------------------------
 
@@ -240,12 +218,12 @@ class Daemon:
     async def _reload(self) -> None:
         """`systemctl reload` waits for the READY that follows RELOADING."""
         self._notifier.send(RELOADING="1", MONOTONIC_USEC=str(int(clock.monotonic() * 1e6)))
-        await told_differences(self._config, self._config_path)
+        await reload(self._changes)
         self._notifier.send(READY="1", STATUS=self._summary())
 
     async def _kill_servers(self, by: str) -> None:
         """Who presses Ctrl-C twice does not want to wait for running requests."""
-        for loop in self._loops.values():
+        for loop in self._roster.loops():
             await loop.post(SignalRequested(by, signal.SIGKILL))
 
     async def _tell_systemd(self) -> None:
@@ -255,18 +233,18 @@ class Daemon:
         watchdog_s = self._notifier.watchdog_s
         period_s = min(_STATUS_EVERY_S, watchdog_s / 3) if watchdog_s else _STATUS_EVERY_S
         while True:
-            hung = [loop.name for loop in self._loops.values() if loop.overdue_s() > _LOOP_HUNG_S]
+            hung = [loop.name for loop in self._roster.loops() if loop.overdue_s() > _LOOP_HUNG_S]
             if not hung:
                 self._notifier.send(WATCHDOG="1", STATUS=self._summary())
                 self._pulse.fed_watchdog()
             await anyio.sleep(period_s)
 
     def _overdue_s(self) -> float:
-        return max((loop.overdue_s() for loop in self._loops.values()), default=0.0)
+        return max((loop.overdue_s() for loop in self._roster.loops()), default=0.0)
 
     def _summary(self) -> str:
         counts: dict[str, int] = {}
-        for loop in self._loops.values():
+        for loop in self._roster.loops():
             state = str(loop.server.state)
             counts[state] = counts.get(state, 0) + 1
         return ", ".join(f"{number} {state}" for state, number in sorted(counts.items())) or "no servers"
@@ -275,8 +253,9 @@ class Daemon:
         moment = clock.now()
         if change.facet == "lifecycle":
             self._settle(server, change)
-        if change.facet in _COUNTED and server in self._loops:
-            self._pulse.observe(self._with_devices(self._loops[server].snapshot()))
+        loop = self._roster.loop(server)
+        if change.facet in _COUNTED and loop is not None:
+            self._observe(loop.snapshot())
         self._events.add(moment, server, change.facet, change.before, change.after, change.reason, change.attempt)
         if change.facet in ("lifecycle", "verdict", "phase", "goal"):
             log.info(change.facet, server=server, **{"from": change.before, "to": change.after}, reason=change.reason)
@@ -286,17 +265,19 @@ class Daemon:
         if change.after in (State.STOPPED, State.FATAL):
             self._host.release(server)
         elif change.after == State.RECLAIMING and change.before == State.STOPPING:
-            self._devices.blame(self._loops[server].snapshot())
+            loop = self._roster.loop(server)
+            if loop is not None:
+                self._devices.blame(loop.snapshot())
 
     # --- what the API asks (supervisor.api.control.Control) ------------------------------------------------------
 
     def snapshots(self) -> Sequence[ServerSnapshot]:
         """All servers in the order of the configuration."""
-        return [self._with_devices(loop.snapshot()) for loop in self._loops.values()]
+        return [self._with_devices(loop.snapshot()) for loop in self._roster.loops()]
 
     def snapshot(self, name: str) -> ServerSnapshot | None:
         """One server."""
-        loop = self._loops.get(name)
+        loop = self._roster.loop(name)
         return self._with_devices(loop.snapshot()) if loop else None
 
     def gpus(self) -> GpusView:
@@ -317,7 +298,10 @@ class Daemon:
 
     async def request(self, name: str, event: Request) -> None:
         """Deliver a request and wait until it has been handled."""
-        await self._loops[name].ask(event)
+        loop = self._roster.loop(name)
+        if loop is None:
+            raise KeyError(name)
+        await loop.ask(event)
 
     def change(self) -> int:
         """Grows with every change."""
@@ -333,7 +317,38 @@ class Daemon:
 
     def config(self) -> Config:
         """The configuration that is in force."""
-        return self._config
+        return msgspec.structs.replace(self._config, servers=self._roster.configs())
+
+    def available(self) -> Config:
+        """The file as it was last read."""
+        return self._changes.available
+
+    async def reread(self) -> Differences:
+        """What the file would change now."""
+        return await self._changes.reread()
+
+    async def update(self, names: Sequence[str], by: str, *, free_only: bool) -> Sequence[Applied]:
+        """Bring the file into force."""
+        return await self._changes.apply(names, by, free_only=free_only)
+
+    async def add_server(self, name: str, by: str) -> None:
+        """Add a server of the file as it was last read."""
+        await self._changes.add(name, by)
+
+    async def remove_server(self, name: str, by: str) -> None:
+        """Take out a server that is at rest."""
+        await self._changes.remove(name, by)
+
+    async def last_start_s(self, name: str) -> float | None:
+        """Seconds of the last good start."""
+        records = await anyio.to_thread.run_sync(self._host.history.read, name)
+        return records[-1].total_s if records else None
+
+    def audit(self, server: str, command: str, by: str) -> None:
+        """Note who asked for what."""
+        self._events.add(clock.now(), server, "request", "", command, by, 0)
+        self._hub.publish()
+        log.info("request", server=server, command=command, by=by)
 
     def daemon_info(self) -> DaemonInfo:
         """Facts about the daemon."""
@@ -344,7 +359,7 @@ class Daemon:
 
     def pulse(self) -> Pulse:
         """The daemon's own health and books."""
-        return self._pulse.pulse(self._loops.keys())
+        return self._pulse.pulse(self._roster.names())
 
     async def shutdown(self, by: str) -> None:
         """Stop every server, then end."""

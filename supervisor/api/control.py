@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from supervisor.api.pulse import Pulse
-from supervisor.config import Config
+from supervisor.config import Config, Differences
 from supervisor.core.gpuviews import GpusView
 from supervisor.events import RestartRequested, SignalRequested, StartRequested, StopRequested
 from supervisor.snapshot import ServerSnapshot
@@ -50,6 +50,18 @@ class DaemonInfo(msgspec.Struct, frozen=True):
     state_dir: str
     log_dir: str
     log_path: str = ""
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """What became of one server's change: added, removed, restarted, changed (no restart), skipped or failed."""
+
+    name: str
+    kind: str
+    problem: str = ""
+
+
+class ChangeRefusedError(Exception):
+    """The configuration cannot be changed like that; the text says why."""
 
 
 class Control(Protocol):
@@ -96,6 +108,34 @@ class Control(Protocol):
 
     def config(self) -> Config:
         """The configuration that is in force."""
+        ...
+
+    def available(self) -> Config:
+        """The configuration file as it was last read."""
+        ...
+
+    async def reread(self) -> Differences:
+        """Read the file again and compare. Raises ConfigError, or ChangeRefusedError when there is no file."""
+        ...
+
+    async def update(self, names: Sequence[str], by: str, *, free_only: bool) -> Sequence[Applied]:
+        """Read the file again and bring it into force for these servers (none: all). Raises as `reread`."""
+        ...
+
+    async def add_server(self, name: str, by: str) -> None:
+        """Add a server of the file as it was last read. Raises ChangeRefusedError."""
+        ...
+
+    async def remove_server(self, name: str, by: str) -> None:
+        """Take out a server that is at rest. Raises ChangeRefusedError; KeyError when there is no such server."""
+        ...
+
+    async def last_start_s(self, name: str) -> float | None:
+        """How long the server's last good start took, None when none is remembered."""
+        ...
+
+    def audit(self, server: str, command: str, by: str) -> None:
+        """Note who asked for what; "" is the daemon itself."""
         ...
 
     def daemon_info(self) -> DaemonInfo:

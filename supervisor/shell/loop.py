@@ -88,8 +88,18 @@ class ServerLoop:
         """Turn until cancelled. A bug costs one event or action, is told, and leaves the other servers alone."""
         self._carry = carry
         with self._send, self._receive:
-            while True:
-                await self._turn()
+            try:
+                while True:
+                    await self._turn()
+            finally:
+                self._dismiss()
+
+    def _dismiss(self) -> None:
+        """Who waits for an event to be handled does not wait for ever when the loop ends."""
+        while self._receive.statistics().current_buffer_used:
+            _, handled = self._receive.receive_nowait()
+            if handled is not None:
+                handled.set()
 
     async def _turn(self) -> None:
         event, handled = await self._next()

@@ -1,30 +1,32 @@
-"""Reads the configuration file again and tells what it would change; a broken file changes nothing."""
+"""Reads the configuration file again for `systemctl reload`: applies what is free, tells the price of the rest."""
 
 from __future__ import annotations
 
-import anyio.to_thread
 import structlog
 
-from supervisor.config import Config, ConfigError, Differences, differences, load
+from supervisor.config import ConfigError, Differences
+from supervisor.shell.changes import Changes
 
 log = structlog.get_logger()
 
+BY = "SIGHUP"
 
-async def told_differences(running: Config, path: str) -> Differences | None:
-    """One log line a changed server, with its price. None when the file cannot be used."""
+
+async def reload(changes: Changes) -> None:
+    """Nobody who reloads a daemon wants to wait an hour for its servers: restarts are left to `sglctl update`."""
     try:
-        read = await anyio.to_thread.run_sync(load, path)
+        _tell(await changes.reread())
+        await changes.apply((), BY, free_only=True)
     except ConfigError as problem:
         log.error("configuration refused", problems=list(problem.problems), effect="nothing was changed")
-        return None
-    found = differences(running, read)
+
+
+def _tell(found: Differences) -> None:
     for change in found.servers:
         keys = [one.key for one in change.keys]
-        log.info(
-            "configuration differs", server=change.name, kind=change.kind, keys=keys, restart=change.restart_needed
-        )
+        price = "a restart, by sglctl update" if change.restart_needed or change.kind == "disappeared" else "none"
+        log.info("configuration differs", server=change.name, kind=change.kind, keys=keys, price=price)
     if found.daemon:
         log.info("configuration differs", keys=[one.key for one in found.daemon], effect="with the next start")
     if not found.servers and not found.daemon:
-        log.info("configuration unchanged", path=path)
-    return found
+        log.info("configuration unchanged")

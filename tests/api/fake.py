@@ -12,11 +12,11 @@ import msgspec
 
 from supervisor.api.access import Access
 from supervisor.api.app import build_app, build_tcp_app
-from supervisor.api.control import Clock, DaemonInfo, EventRecord, Request
+from supervisor.api.control import Applied, ChangeRefusedError, Clock, DaemonInfo, EventRecord, Request
 from supervisor.api.limits import DEFAULTS, Limits
 from supervisor.api.pulse import Pulse
 from supervisor.api.serve import Binding, bind_tcp, bind_unix, serving
-from supervisor.config import Config, ServerConfig
+from supervisor.config import Config, Differences, ServerConfig, differences, load
 from supervisor.core.gpuviews import GpusView, GpuView
 from supervisor.snapshot import FacetView, ServerSnapshot
 
@@ -54,6 +54,9 @@ class FakeControl:
         self.slow_stop = False
         self.config_path = "/etc/sglang-supervisor/supervisor.toml"
         self.configuration = Config(servers={name: ServerConfig(name, ("engine",)) for name in self.servers})
+        self.read: Config | None = None
+        self.updates: list[tuple[tuple[str, ...], str, bool]] = []
+        self.audited: list[tuple[str, str, str]] = []
         self._waiting = 0
         self._waiting_changed = asyncio.Event()
         self._change = 0
@@ -146,6 +149,47 @@ class FakeControl:
 
     def config(self) -> Config:
         return self.configuration
+
+    def available(self) -> Config:
+        return self.read or self.configuration
+
+    async def reread(self) -> Differences:
+        if not self.config_path:
+            raise ChangeRefusedError("there is no configuration file: the daemon runs without one")
+        self.read = await asyncio.to_thread(load, self.config_path)
+        return differences(self.configuration, self.read)
+
+    async def update(self, names: Sequence[str], by: str, *, free_only: bool) -> Sequence[Applied]:
+        kinds = {"available": "added", "disappeared": "removed", "changed": "restarted"}
+        found = (await self.reread()).servers
+        applied = [Applied(one.name, kinds[one.kind]) for one in found if not names or one.name in names]
+        self.updates.append((tuple(names), by, free_only))
+        self.configuration = self.available()
+        for one in applied:
+            await self._follow(one.name)
+        return applied
+
+    async def _follow(self, name: str) -> None:
+        if name in self.configuration.servers:
+            await self.put(snapshot(name, "starting"))
+        else:
+            await self.remove(name)
+
+    async def add_server(self, name: str, by: str) -> None:
+        if name not in self.available().servers or name in self.servers:
+            raise ChangeRefusedError(f"cannot add {name}")
+        await self.put(snapshot(name, "starting"))
+
+    async def remove_server(self, name: str, by: str) -> None:
+        if self.servers[name].lifecycle.value not in ("stopped", "fatal"):
+            raise ChangeRefusedError(f"cannot remove {name}: it is still running; stop it first")
+        await self.remove(name)
+
+    async def last_start_s(self, name: str) -> float | None:
+        return 432.0 if name == "kimi" else None
+
+    def audit(self, server: str, command: str, by: str) -> None:
+        self.audited.append((server, command, by))
 
     def daemon_info(self) -> DaemonInfo:
         return DaemonInfo(

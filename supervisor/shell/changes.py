@@ -1,0 +1,126 @@
+"""Reads the configuration file while the daemon runs, and brings what it says into force, one server after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+import anyio
+import anyio.to_thread
+import structlog
+from anyio.abc import TaskGroup
+
+from supervisor.api.control import Applied, ChangeRefusedError
+from supervisor.config import Config, Differences, ServerChange, differences, load
+from supervisor.shell.roster import ChangeProblem, Roster
+
+log = structlog.get_logger()
+
+
+class Changes:
+    """One for the daemon. A broken file changes nothing."""
+
+    def __init__(self, roster: Roster, running: Callable[[], Config], path: str, tasks: TaskGroup) -> None:
+        self._roster = roster
+        self._running = running
+        self._path = path
+        self._tasks = tasks
+        self._read: Config | None = None
+        self._lock = anyio.Lock()
+
+    @property
+    def available(self) -> Config:
+        """The file as it was last read; what is in force before it was read again."""
+        return self._read or self._running()
+
+    async def reread(self) -> Differences:
+        """What the file would change now. ConfigError when it cannot be used; what was read before still stands."""
+        if not self._path:
+            raise ChangeRefusedError("there is no configuration file: the daemon runs without one")
+        self._read = await anyio.to_thread.run_sync(load, self._path)
+        return differences(self._running(), self._read)
+
+    async def apply(self, names: Collection[str], by: str, *, free_only: bool = False) -> tuple[Applied, ...]:
+        """Bring the file into force for these servers, for all when none is named. ConfigError as `reread`.
+
+        `free_only`: what costs a restart is left as it is.
+        """
+        found = (await self.reread()).servers
+        wanted = [change for change in found if not names or change.name in names]
+        skipped = [change for change in wanted if free_only and _costs(change)]
+        applied = await self._carry_out([change for change in wanted if change not in skipped], by)
+        return *applied, *(Applied(change.name, "skipped", "it costs a restart") for change in skipped)
+
+    async def add(self, name: str, by: str) -> None:
+        """Add a server of the file as it was last read, and start it if it starts by itself."""
+        known = name in self.available.servers
+        if not known or self._roster.loop(name) is not None:
+            raise ChangeRefusedError(f"cannot add {name}: it is {'in use' if known else 'not in the file'}")
+        (applied,) = await self._carry_out([ServerChange(name, "available")], by)
+        if applied.problem:
+            raise ChangeRefusedError(applied.problem)
+
+    async def remove(self, name: str, by: str) -> None:
+        """Take a server out that is at rest. ChangeRefusedError when it is not."""
+        async with self._lock:
+            try:
+                await self._roster.remove(name)
+            except ChangeProblem as problem:
+                raise ChangeRefusedError(str(problem)) from None
+        log.info("removed", server=name, by=by)
+
+    # --- one after another ---------------------------------------------------------------------------------------
+
+    async def _carry_out(self, changes: Sequence[ServerChange], by: str) -> list[Applied]:
+        """In a task of the daemon: when the caller goes away, a server that was stopped for it is started again."""
+        applied: list[Applied] = []
+        done = anyio.Event()
+        self._tasks.start_soon(self._in_order, changes, by, applied, done, name="configuration changes")
+        await done.wait()  # as long as servers take to stop, which their own deadlines bound
+        return applied
+
+    async def _in_order(
+        self, changes: Sequence[ServerChange], by: str, applied: list[Applied], done: anyio.Event
+    ) -> None:
+        try:
+            async with self._lock:
+                applied.extend([await self._apply(change, by) for change in changes])
+        finally:
+            done.set()
+
+    async def _apply(self, change: ServerChange, by: str) -> Applied:
+        reason = f"update by {by}"
+        try:
+            kind = await self._brought_into_force(change, reason)
+        except ChangeProblem as problem:
+            log.error("configuration", server=change.name, problem=str(problem))
+            return Applied(change.name, "failed", str(problem))
+        except Exception as bug:
+            log.error("bug", where=f"changing {change.name}", exc_info=bug)
+            return Applied(change.name, "failed", f"this is a bug of the daemon: {type(bug).__name__}: {bug}")
+        log.info("configuration applied", server=change.name, kind=kind, by=by)
+        return Applied(change.name, kind)
+
+    async def _brought_into_force(self, change: ServerChange, reason: str) -> str:
+        name, roster = change.name, self._roster
+        match change.kind:
+            case "available":
+                config = self.available.servers[name]
+                await roster.add_again(config)
+                if config.autostart:
+                    await roster.start(name, reason)
+                return "added"
+            case "disappeared":
+                if roster.is_up(name):
+                    await roster.stop(name, reason)
+                await roster.remove(name)
+                return "removed"
+            case _ if change.restart_needed:
+                await roster.replace_by_restart(self.available.servers[name], reason)
+                return "restarted" if roster.is_up(name) else "changed"
+            case _:
+                await roster.replace(self.available.servers[name])
+                return "changed"
+
+
+def _costs(change: ServerChange) -> bool:
+    return change.kind == "disappeared" or change.restart_needed

@@ -1,0 +1,254 @@
+"""Holds the servers of the daemon, each with its loop and its hands, and changes who is among them while it runs.
+
+A server whose configuration changes in ways that its process need not notice is handed to a new core as an adopted
+one is to a new daemon: same record, same tree, same log; its tasks end in between, its processes do not notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, MutableMapping
+
+import anyio
+import anyio.abc
+import msgspec
+import structlog
+from anyio.abc import TaskGroup
+
+from supervisor.actions import Announce
+from supervisor.config import ServerConfig, config_hash
+from supervisor.core.lifecycle import RESTING, State
+from supervisor.core.resolve import resolve
+from supervisor.core.server import Server
+from supervisor.edge.process import Tree
+from supervisor.events import StartRequested, StopRequested, Ticked
+from supervisor.profile import CommandFacts, Profile, facts, load_profile
+from supervisor.saved import SavedServer
+from supervisor.shell import clock
+from supervisor.shell.adoption import Inheritance, recall
+from supervisor.shell.effects import Effects
+from supervisor.shell.host import Host
+from supervisor.shell.loop import ServerLoop
+from supervisor.shell.states import StateStore
+from supervisor.snapshot import ServerSnapshot
+
+log = structlog.get_logger()
+
+NOTHING = Inheritance(None)
+# Where nothing is under way that must not be broken off: no spawn, no kill, no look at devices.
+_CALM = (*RESTING, State.BACKOFF, State.RUNNING)
+
+
+class ChangeProblem(Exception):  # noqa: N818 - a fact for the operator, not a bug
+    """A server cannot be added, replaced or removed; the text says why."""
+
+
+class Seat:
+    """One server at work. Its tasks live in its scope."""
+
+    def __init__(self, config: ServerConfig, profile: Profile, known: CommandFacts, loop: ServerLoop) -> None:
+        self.config = config
+        self.profile = profile
+        self.known = known
+        self.loop = loop
+        self.effects: Effects | None = None
+        self.scope = anyio.CancelScope()
+        self.left = anyio.Event()
+
+    @property
+    def tree(self) -> Tree | None:
+        """The process tree, while there is one."""
+        return self.effects.tree if self.effects is not None else None
+
+
+class Roster:
+    """All servers in order of the configuration. `announce` and `observe` are told what happens to them."""
+
+    def __init__(
+        self,
+        host: Host,
+        states: StateStore,
+        places: MutableMapping[str, str],
+        announce: Callable[[str, Announce], None],
+        observe: Callable[[ServerSnapshot], None],
+    ) -> None:
+        self._host = host
+        self._states = states
+        self._places = places  # paths of cgroups, by which the owner of a process is found
+        self._announce = announce
+        self._observe = observe
+        self._seats: dict[str, Seat] = {}
+        self._tasks: TaskGroup | None = None
+
+    # --- who is there --------------------------------------------------------------------------------------------
+
+    def loops(self) -> Iterator[ServerLoop]:
+        """Of all servers, in order."""
+        return iter([seat.loop for seat in self._seats.values()])
+
+    def loop(self, name: str) -> ServerLoop | None:
+        """Of one server."""
+        seat = self._seats.get(name)
+        return seat.loop if seat else None
+
+    def effects(self) -> Iterator[Effects]:
+        """The hands of all servers."""
+        return iter([seat.effects for seat in self._seats.values() if seat.effects is not None])
+
+    def hands(self, name: str) -> Effects | None:
+        """The hands of one server."""
+        seat = self._seats.get(name)
+        return seat.effects if seat else None
+
+    def configs(self) -> dict[str, ServerConfig]:
+        """The configurations in force."""
+        return {name: seat.config for name, seat in self._seats.items()}
+
+    def is_up(self, name: str) -> bool:
+        """Whether it is wanted up, or not at rest yet."""
+        loop = self._seats[name].loop
+        return loop.snapshot().goal == "up" or loop.server.state not in RESTING
+
+    def names(self) -> list[str]:
+        """All names, in order."""
+        return list(self._seats)
+
+    # --- changes -------------------------------------------------------------------------------------------------
+
+    def work_in(self, tasks: TaskGroup) -> None:
+        """Servers' tasks are children of this group's; before the first one is added."""
+        self._tasks = tasks
+
+    async def add(self, config: ServerConfig, inherited: Inheritance = NOTHING) -> None:
+        """One more server, at rest or as it was left."""
+        if config.name in self._seats:
+            raise ChangeProblem(f"cannot add {config.name}: there is one already")
+        await self._sit(config, inherited)
+
+    async def add_again(self, config: ServerConfig) -> None:
+        """One more server; what was remembered of it when it was removed still holds, but nobody wants it up yet."""
+        saved = self._states.read(config.name)
+        fresh = saved is None or saved.boot_id != self._states.boot_id or saved.tree_alive
+        await self.add(config, NOTHING if fresh else Inheritance(saved))
+
+    async def remove(self, name: str) -> None:
+        """Take a server out that is at rest. ChangeProblem when it is not."""
+        seat = self._seats[name]
+        if seat.loop.server.state not in RESTING or seat.tree is not None:
+            raise ChangeProblem(f"cannot remove {name}: it is still running; stop it first")
+        await self._vacate(seat)
+        del self._seats[name]
+        self._host.release(name)
+        self._host.hub.publish()
+
+    async def replace(self, config: ServerConfig) -> None:
+        """Another configuration for the same processes, as soon as nothing is under way that must not be broken off."""
+        seat = self._seats[config.name]
+        await self._until(seat, _calm)
+        await seat.loop.ask(Ticked())  # what has arrived until now is taken in
+        await self._vacate(seat)
+        await self._sit(config, Inheritance(self._saved(seat.loop.server, config), seat.tree))
+
+    async def replace_by_restart(self, config: ServerConfig, by: str) -> None:
+        """Another configuration, which takes a new process: stop, replace, start again if it was wanted up."""
+        seat = self._seats[config.name]
+        wanted = seat.loop.snapshot().goal == "up"
+        if seat.loop.server.state is not State.STOPPED:
+            await self.stop(config.name, by)
+        await self.replace(config)
+        if wanted:
+            await self._seats[config.name].loop.ask(StartRequested(by))
+
+    async def stop(self, name: str, by: str) -> None:
+        """Stop it and wait until it rests: its own deadlines bound that. ChangeProblem when it cannot be killed."""
+        seat = self._seats[name]
+        await seat.loop.ask(StopRequested(by))
+        await self._until(seat, lambda loop: loop.server.state in RESTING)
+        if seat.loop.server.state is State.QUARANTINED:
+            raise ChangeProblem(f"cannot change {name}: {seat.loop.snapshot().lifecycle.reason}")
+
+    async def start(self, name: str, by: str) -> None:
+        """Want it up."""
+        await self._seats[name].loop.ask(StartRequested(by))
+
+    async def _until(self, seat: Seat, reached: Callable[[ServerLoop], bool]) -> None:
+        seen = -1
+        while not reached(seat.loop):
+            seen = await self._host.hub.changed(seen)
+
+    # --- taking and leaving a seat -------------------------------------------------------------------------------
+
+    async def _sit(self, config: ServerConfig, inherited: Inheritance) -> None:
+        assert self._tasks is not None  # noqa: S101 - `work_in` comes first
+        profile = load_profile(config.engine)
+        known = facts(profile, config.command)
+        settings = resolve(config, profile, known)
+        learnt, last = self._host.history.read(config.name), self._host.last_attempt(config.name)
+        server = Server(settings, profile, known, clock.monotonic(), last, learnt)
+        seat = Seat(config, profile, known, ServerLoop(server, self._host, self._announce, self._save))
+        if self._host.cgroups is not None:
+            self._places[self._host.cgroups.server(config.name).path] = config.name
+        await self._tasks.start(self._occupy, seat, inherited, name=f"{config.name}: server")
+        self._host.hub.publish()
+
+    async def _occupy(
+        self, seat: Seat, inherited: Inheritance, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    ) -> None:
+        config, loop = seat.config, seat.loop
+        try:
+            with seat.scope:
+                async with anyio.create_task_group() as tasks:
+                    seat.effects = self._hands(seat, tasks)
+                    self._seats[config.name] = seat
+                    if inherited.saved is not None:
+                        await self._resume(seat, seat.effects, inherited.saved, inherited)
+                    self._observe(loop.snapshot())
+                    task_status.started()
+                    await loop.run(seat.effects.carry)
+        finally:
+            seat.left.set()
+
+    def _hands(self, seat: Seat, tasks: TaskGroup) -> Effects:
+        loop, settings = seat.loop, seat.loop.server.settings
+        return Effects(
+            seat.config,
+            settings,
+            seat.profile,
+            seat.known,
+            self._host,
+            tasks,
+            loop.post,
+            loop.snapshot,
+            loop.report_bug,
+        )
+
+    async def _resume(self, seat: Seat, effects: Effects, saved: SavedServer, inherited: Inheritance) -> None:
+        """Go on with a server where an earlier daemon, or an earlier configuration, left off."""
+        loop, tree = seat.loop, inherited.tree
+        self._host.devices.adopt(saved.name, saved.devices)
+        actions = loop.server.restore(saved, clock.monotonic(), tree_lives=inherited.lives)
+        if tree is not None and saved.attempt is not None:
+            effects.take(tree, await recall(loop.server, seat.profile, saved.attempt))
+            log.info("adopted", server=saved.name, pid=tree.pid, attempt=saved.number, state=saved.state)
+        loop.resume(actions, effects.carry)
+
+    async def _vacate(self, seat: Seat) -> None:
+        """Its tasks end; whatever runs in a thread meanwhile is waited for, and bounded by its own limits."""
+        seat.scope.cancel()
+        await seat.left.wait()
+
+    # --- what must survive us ------------------------------------------------------------------------------------
+
+    def _save(self, server: Server) -> None:
+        name = server.settings.name
+        if name in self._seats:
+            self._states.put(self._saved(server, self._seats[name].config))
+
+    def _saved(self, server: Server, config: ServerConfig) -> SavedServer:
+        saved = server.save(self._states.boot_id, config_hash(config))
+        return msgspec.structs.replace(saved, devices=self._host.devices.leased(saved.name))
+
+
+def _calm(loop: ServerLoop) -> bool:
+    """A start whose process has been spawned and is not being ended is calm, too."""
+    snapshot = loop.snapshot()
+    return loop.server.state in _CALM or (loop.server.state is State.STARTING and snapshot.pid is not None)
