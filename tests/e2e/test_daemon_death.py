@@ -1,5 +1,6 @@
 """The daemon dies, stops or falls silent; the servers do not care, and no second copy of one ever runs."""
 
+import json
 import os
 import signal
 import subprocess
@@ -123,6 +124,26 @@ def test_a_damaged_record_costs_no_living_server_and_no_second_copy(host: Host, 
     until(lambda: host.show("kimi")["lifecycle"]["value"] == "running", 30, "the living server is found healthy")
     assert host.show("kimi")["pid"] == pid
     assert record.with_suffix(".broken").exists()
+    assert host.collisions("kimi") == ""
+
+
+def test_a_record_that_does_not_know_of_the_spawn_yet_gets_the_process_of_the_note(host: Host) -> None:
+    """Killed between the spawn's note and the server's record: it once became healthy without a pid, unstoppable."""
+    host.fake("kimi", sole=True)
+    daemon = host.start()
+    host.wait_for("kimi", "lifecycle", "running")
+    pid = host.show("kimi")["pid"]
+    daemon.kill()
+    record = next(host.root.glob("**/servers/kimi.json"))
+    saved = json.loads(record.read_bytes())
+    saved |= {"state": "starting", "tree_alive": False}
+    saved["attempt"] |= {"pid": None, "log_path": "", "ready_at": None}
+    record.write_text(json.dumps(saved))
+    again = host.start()
+    until(lambda: host.show("kimi")["lifecycle"]["value"] == "running", 30, "the living server is found healthy")
+    assert host.show("kimi")["pid"] == pid
+    assert again.end() == 0
+    assert not host.processes("kimi")
     assert host.collisions("kimi") == ""
 
 
