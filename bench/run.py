@@ -19,6 +19,7 @@ MODULES = (
     "bench.readiness",
     "bench.nvml_hang",
     "bench.escapees",
+    "bench.stalls",
     "bench.reclaim",
 )
 

@@ -34,16 +34,16 @@ def test_without_history_the_configured_limits_act() -> None:
 
 
 def test_a_few_starts_are_only_observed() -> None:
-    it = budgets(start(10), start(12))
+    it = budgets(start(20), start(24))
     assert it.limit("weights").stall_s == 600
-    assert it.observed_stall_s("weights") == 36
+    assert it.observed_stall_s("weights") == 48
 
 
 def test_enough_starts_shorten_the_patience_with_silence() -> None:
-    it = budgets(start(10), start(12), start(11))
+    it = budgets(start(20), start(24), start(22))
     limit = it.limit("weights")
     assert limit.source == "learned"
-    assert 33 <= limit.stall_s <= 60
+    assert 44 <= limit.stall_s <= 90
     assert limit.limit_s == 3600
     assert it.observed_stall_s("weights") is None
 
@@ -63,8 +63,8 @@ def test_starts_of_another_command_teach_nothing() -> None:
 
 
 def test_old_starts_are_forgotten() -> None:
-    it = budgets(*[start(100)] * KEPT, *[start(12)] * KEPT)
-    assert it.limit("weights").stall_s == 36
+    it = budgets(*[start(100)] * KEPT, *[start(24)] * KEPT)
+    assert it.limit("weights").stall_s == 48
 
 
 def test_observe_mode_never_acts_and_enforce_acts_at_once() -> None:
@@ -159,7 +159,7 @@ def test_a_stall_itself_does_not_count_as_slowness() -> None:
 
 def test_a_slow_start_gets_more_patience_with_silence_unless_it_is_idle() -> None:
     it = budgets(*[start(20)] * 5)
-    assert it.limit("weights").stall_s == 60
-    assert it.limit("weights", pace=4.0).stall_s == 240
-    assert it.limit("weights", pace=4.0).idle_s == 60
+    assert it.limit("weights").stall_s == 40
+    assert it.limit("weights", pace=4.0).stall_s == 160
+    assert it.limit("weights", pace=4.0).idle_s == 40
     assert it.limit("weights", pace=100.0).stall_s == 600
