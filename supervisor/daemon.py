@@ -32,6 +32,7 @@ from supervisor.edge.probe import Prober
 from supervisor.edge.process import Household, become_subreaper, ignore_orphan_signals, protect_from_oom
 from supervisor.edge.process.owner import server_of
 from supervisor.edge.tail import watcher
+from supervisor.edge.webhook import Messenger
 from supervisor.events import SignalRequested, StopRequested
 from supervisor.shell import clock, logs
 from supervisor.shell.adoption import Inheritance, LeftoverProblem, inherit
@@ -42,10 +43,10 @@ from supervisor.shell.endings import leaves_servers
 from supervisor.shell.eventlog import EventLog
 from supervisor.shell.guard import guarded, log_bug
 from supervisor.shell.history import HistoryStore
+from supervisor.shell.hooks import Hooks
 from supervisor.shell.host import Host
 from supervisor.shell.hostnews import HostNews
 from supervisor.shell.hub import Hub
-from supervisor.shell.logfeed import LogFeed
 from supervisor.shell.pulse import PulseKeeper
 from supervisor.shell.reload import reload
 from supervisor.shell.roster import Roster
@@ -114,7 +115,8 @@ class Daemon:
                     ("kernel log", HostNews(roster.effects, host.devices).run),
                     ("signals", self._signals),
                     ("systemd", self._tell_systemd),
-                    ("log archive", Archivist(host.log_dir, roster.configs, self._reader).run),
+                    ("hooks", self._hooks.run),
+                    ("log archive", Archivist(host.log_dir, roster.configs, roster.hands).run),
                     ("pulse", partial(self._pulse.run, roster.names, self.gpus)),
                 ):
                     tasks.start_soon(guarded, log_bug, what, work, name=what)
@@ -123,6 +125,7 @@ class Daemon:
                 self._notifier.send(STOPPING="1")
                 if not self._leaving:
                     await self._stop_servers()
+                await self._hooks.last_words()
                 tasks.cancel_scope.cancel()
         log.info("ended")
 
@@ -136,6 +139,7 @@ class Daemon:
             stack.callback(cgroups.remove)
         self._pulse = PulseKeeper(state, Path(daemon.log_dir), self._overdue_s)
         self._devices = Devices(state, lambda pid: server_of(pid, self._places), self._hub.publish)
+        self._hooks = Hooks(state / "hooks", await stack.enter_async_context(Messenger()), daemon.hooks)
         return Host(
             journal=journal,
             watcher=await stack.enter_async_context(watcher()),
@@ -149,6 +153,7 @@ class Daemon:
             devices=self._devices,
             household=Household(),  # before the first helper process: they inherit its mark
             history=HistoryStore(state / "history"),
+            hooks=self._hooks,
             evidence_dir=state / "evidence",
         )
 
@@ -160,10 +165,6 @@ class Daemon:
 
     def _observe(self, snapshot: ServerSnapshot) -> None:
         self._pulse.observe(self._with_devices(snapshot))
-
-    def _reader(self, server: str) -> LogFeed | None:
-        effects = self._roster.hands(server)
-        return effects.feed if effects is not None else None
 
     def _bindings(self) -> list[serve.Binding]:
         try:
@@ -256,6 +257,9 @@ class Daemon:
         loop = self._roster.loop(server)
         if change.facet in _COUNTED and loop is not None:
             self._observe(loop.snapshot())
+        if loop is not None:
+            own = self._roster.configs()[server].hooks
+            self._hooks.changed(own, change, lambda: self._with_devices(loop.snapshot()))
         self._events.add(moment, server, change.facet, change.before, change.after, change.reason, change.attempt)
         if change.facet in ("lifecycle", "verdict", "phase", "goal"):
             log.info(change.facet, server=server, **{"from": change.before, "to": change.after}, reason=change.reason)

@@ -10,12 +10,14 @@ import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from supervisor.config.model import Config, DaemonConfig, ServerConfig
+from supervisor.config.model import Config, DaemonConfig, HooksConfig, ServerConfig
 from supervisor.config.reader import Problems, join, shown
 from supervisor.profile import load_profile, profile_names
 
 SOCKET_PATH_BYTES = 107  # sun_path of unix(7) without the terminating NUL
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
+_WEBHOOK = re.compile(r"https?://[!-~]+", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -58,6 +60,9 @@ def _daemon_problems(daemon: DaemonConfig) -> Iterator[tuple[str, str]]:
             yield from _known_principal(key, user)
     if daemon.listen and not _is_address(daemon.listen):
         yield "listen", f'expected "HOST:PORT" or "", got {shown(daemon.listen)}'
+    if daemon.log_file is not None:
+        yield from _absolute("log_file", daemon.log_file)
+    yield from _hooks(daemon.hooks)
     for key, directory in (("log_dir", daemon.log_dir), ("state_dir", daemon.state_dir)):
         yield from _usable_directory(key, directory)
 
@@ -77,6 +82,7 @@ def _server_problems(server: ServerConfig) -> Iterator[tuple[str, str]]:
     yield from _environment(server.environment)
     yield from _engine(server)
     yield from _policy(server)
+    yield from _hooks(server.hooks)
     if len(set(server.gpus.indices)) != len(server.gpus.indices):
         yield "gpus", "names a device twice"
 
@@ -94,6 +100,8 @@ def _identity(server: ServerConfig) -> Iterator[tuple[str, str]]:
         yield from _known_principal("user", server.user)
     if server.group is not None:
         yield from _known_group("group", server.group)
+    for name in server.operators:
+        yield from _known_principal("operators", name)
 
 
 def _environment(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -102,6 +110,21 @@ def _environment(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             yield join("environment", key), "expected the name of an environment variable"
         if "\0" in value:
             yield join("environment", key), "contains a NUL byte, which no variable can carry"
+
+
+def _hooks(hooks: HooksConfig) -> Iterator[tuple[str, str]]:
+    for key, command in (("before_start", hooks.before_start), ("on_change", hooks.on_change)):
+        if command and not command[0]:
+            yield f"hooks.{key}[0]", "expected the program to run, got an empty text"
+        if any("\0" in word for word in command):
+            yield f"hooks.{key}", "contains a NUL byte, which no argument can carry"
+    if hooks.webhook and not _WEBHOOK.fullmatch(hooks.webhook):
+        yield "hooks.webhook", 'expected an address such as "https://host/path"'  # not shown: it may be a secret
+    for name, value in hooks.headers.items():
+        if not _HEADER.fullmatch(name) or not value.isprintable() or not value.isascii():
+            yield join("hooks.headers", name), "expected a header's name and a value of printable ASCII characters"
+    if hooks.timeout_s <= 0:
+        yield "hooks.timeout", "expected more than no time"
 
 
 def _engine(server: ServerConfig) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,9 @@ from supervisor.config.model import Config, ServerConfig
 from supervisor.config.secrets import HIDDEN, is_secret, mask_command
 
 # Consulted by the daemon while the server runs; everything else is given to the process at its start.
-_LIVE = ("autostart", "stop", "deadlines", "restart", "readiness", "on_foreign", "memory_tolerance", "log")
+_LIVE = ("autostart", "stop", "deadlines", "restart", "readiness", "on_foreign", "memory_tolerance", "log", "hooks")
+
+_COMMANDS = ("command", "before_start", "on_change")
 
 
 class KeyChange(msgspec.Struct, frozen=True):
@@ -81,9 +83,9 @@ def _keys(path: str, before: dict[str, Any], after: dict[str, Any]) -> Iterator[
 
 
 def _shown(key: str, value: Any) -> Any:
-    if is_secret(key.rpartition(".")[2]) and value is not None:
+    if is_secret(key.rpartition(".")[2]) and value:
         return HIDDEN
-    return list(mask_command(value)) if key == "command" and value else value
+    return list(mask_command(value)) if isinstance(value, list | tuple) and key.endswith(_COMMANDS) else value
 
 
 def _price(key: str) -> str:

@@ -155,6 +155,40 @@ class LogConfig(msgspec.Struct, frozen=True):
     rotate_age_s: Duration = msgspec.field(default=86400.0, name="rotate_age")
 
 
+class HookEvent(enum.StrEnum):
+    """What a hook may be told of: lifecycle states and verdicts that a server enters."""
+
+    STOPPED = "stopped"
+    STARTING = "starting"
+    RUNNING = "running"
+    DRAINING = "draining"
+    STOPPING = "stopping"
+    RECLAIMING = "reclaiming"
+    BACKOFF = "backoff"
+    FATAL = "fatal"
+    QUARANTINED = "quarantined"
+    STALLED = "stalled"
+    DEGRADED = "degraded"
+    DEAD = "dead"
+
+
+_WORTH_TELLING = (
+    HookEvent.RUNNING, HookEvent.STOPPED, HookEvent.BACKOFF, HookEvent.FATAL, HookEvent.QUARANTINED,
+    HookEvent.STALLED, HookEvent.DEGRADED,
+)  # fmt: skip
+
+
+class HooksConfig(msgspec.Struct, frozen=True):
+    """Commands and a URL that are told what happens; `before_start` may refuse a start."""
+
+    before_start: tuple[str, ...] = ()
+    on_change: tuple[str, ...] = ()
+    webhook: str = ""
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    events: tuple[HookEvent, ...] = _WORTH_TELLING
+    timeout_s: Duration = msgspec.field(default=30.0, name="timeout")
+
+
 class ServerConfig(msgspec.Struct, frozen=True):
     """One server as configured. `name` is its table's key."""
 
@@ -185,7 +219,9 @@ class ServerConfig(msgspec.Struct, frozen=True):
     # megabytes: 3 for each process that only enumerates devices, 8 to 10 for each one's context (measured on H200s).
     memory_tolerance_bytes: Size = msgspec.field(default=64 * 2**20, name="memory_tolerance")
     reclaim_limit_s: Duration = msgspec.field(default=60.0, name="reclaim_limit")
+    operators: tuple[str, ...] = ()  # may start, stop, restart and signal this server, beside those of the daemon
     log: LogConfig = LogConfig()
+    hooks: HooksConfig = HooksConfig()
 
     @property
     def effective_port(self) -> int:
@@ -206,6 +242,8 @@ class DaemonConfig(msgspec.Struct, frozen=True):
     log_dir: str = "/var/log/sglang-supervisor"
     listen: str = "127.0.0.1:9877"
     cgroups: CgroupUse = CgroupUse.AUTO
+    log_file: str | None = None
+    hooks: HooksConfig = HooksConfig()
 
     @property
     def listen_address(self) -> tuple[str, int] | None:

@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 
 HIDDEN = "***"
-_SECRET = re.compile(r"token|key|secret|passw|credential|auth", re.IGNORECASE)
+_SECRET = re.compile(r"token|key|secret|passw|credential|auth|webhook", re.IGNORECASE)
 # Words with "key" or "token" in them that hold no secret; hiding them would only hide the cause of a failure.
 _HARMLESS = re.compile(r"tokeniz|tokens|key[-_]?file|author|(^|[-_])token[-_](id|ids|limit|usage)$", re.IGNORECASE)
 
 
 def mask(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment with the values of *TOKEN*, *KEY*, *SECRET*, *PASSWORD* and the like hidden."""
+    """The environment with the values of *TOKEN*, *KEY*, *SECRET*, *WEBHOOK* and the like hidden."""
     return {name: HIDDEN if is_secret(name) and value else value for name, value in environment.items()}
 
 

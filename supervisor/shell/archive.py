@@ -44,6 +44,15 @@ class Reader(Protocol):
     offset: int
 
 
+class Hands(Protocol):
+    """What a server's loop works with; there is a reader while there is a log to be read."""
+
+    @property
+    def feed(self) -> Reader | None:
+        """Who reads the present attempt's log."""
+        ...
+
+
 class Archivist:
     """One for the daemon. Everything that touches a disk runs in one thread, whose hanging holds up nobody else."""
 
@@ -51,7 +60,7 @@ class Archivist:
         self,
         log_dir: Path,
         servers: Callable[[], Mapping[str, ServerConfig]],
-        reader: Callable[[str], Reader | None],
+        hands: Callable[[str], Hands | None],
         *,
         kept_live_bytes: int = KEPT_LIVE_BYTES,
         reserve_bytes: int = RESERVE_BYTES,
@@ -59,7 +68,7 @@ class Archivist:
     ) -> None:
         self._log_dir = log_dir
         self._servers = servers
-        self._reader = reader
+        self._hands = hands
         self._kept_live_bytes = kept_live_bytes
         self._reserve_bytes = reserve_bytes
         self._reserve_part = reserve_part
@@ -78,7 +87,8 @@ class Archivist:
         self._shelves = {name: shelf for name, shelf in self._shelves.items() if name in servers}
         for name, config in servers.items():
             shelf = self._shelves.setdefault(name, Shelf(name, self._log_dir / name, self._kept_live_bytes))
-            reader = self._reader(name)
+            hands = self._hands(name)
+            reader = hands.feed if hands is not None else None
             if shelf.due(reader, config.log, clock.monotonic()):
                 read = reader.offset if reader is not None else None
                 await self._in_thread(lambda: shelf.tend(read, config.log, clock.monotonic()))  # noqa: B023 - awaited

@@ -43,6 +43,7 @@ from supervisor.profile import CommandFacts, Profile, api_key
 from supervisor.shell import clock
 from supervisor.shell.dossier import Dossier
 from supervisor.shell.environment import EnvironmentRefusedError, build
+from supervisor.shell.gate import Gate
 from supervisor.shell.guard import Report, guarded
 from supervisor.shell.host import Host
 from supervisor.shell.logfeed import LogFeed
@@ -91,6 +92,7 @@ class Effects:
         self._looked_at = 0.0
         self._oom_kills = 0
         self._premises = Premises(config, settings, facts, host)
+        self._gate = Gate(config.name, host.hooks.of(config.hooks), host.hooks.outputs, tasks, report_bug)
 
     @property
     def tree(self) -> Tree | None:
@@ -158,6 +160,7 @@ class Effects:
 
     def take(self, tree: Tree, offset: int = 0) -> None:
         """Have the tree's log read from `offset` on, its processes watched, its exit told."""
+        self._premises.hold()
         self._host.household.add(tree)
         self._tree, self._exit_posted = tree, anyio.Event()
         self._feed = LogFeed(tree.spawned.log_path, tree.attempt, self._profile, self._post, offset)
@@ -285,7 +288,9 @@ class Effects:
         return whose
 
     async def _check(self, action: CheckDevices) -> None:
-        await self._post(await self._premises.look(action))
+        found = await self._premises.look(action)
+        gpus = self._host.devices.leased(self._settings.name)
+        await self._post(await self._gate.judge(found, start=action.start, port=self._settings.port, gpus=gpus))
 
     async def _remember(self, action: Remember) -> None:
         await anyio.to_thread.run_sync(self._host.history.add, self._settings.name, action.record)

@@ -55,6 +55,11 @@ def _base(config: ServerConfig, own: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def for_helpers(own: Mapping[str, str]) -> dict[str, str]:
+    """What a program gets that works for us and is no server: our own environment without systemd's words to us."""
+    return {name: value for name, value in own.items() if name not in _OURS}
+
+
 def read_env_file(path: str) -> dict[str, str]:
     """NAME=VALUE lines as systemd's EnvironmentFile has them: comments, blank lines, `export`, matching quotes."""
     try:

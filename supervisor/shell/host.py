@@ -13,6 +13,7 @@ from supervisor.edge.process import Household
 from supervisor.edge.tail import Watcher
 from supervisor.shell.devices import Devices
 from supervisor.shell.history import HistoryStore
+from supervisor.shell.hooks import Hooks
 from supervisor.shell.hub import Hub
 from supervisor.shell.portbook import PortBook
 from supervisor.shell.trees import TreeStore
@@ -34,6 +35,7 @@ class Host:
     devices: Devices
     household: Household
     history: HistoryStore
+    hooks: Hooks
     evidence_dir: Path = field(default=Path())
     ports: PortBook = field(default_factory=PortBook)
 

@@ -15,6 +15,7 @@ from supervisor.config import (
     ConfigError,
     DaemonConfig,
     DetectorsConfig,
+    HooksConfig,
     LogConfig,
     OnForeign,
     ReadinessConfig,
@@ -266,8 +267,8 @@ def test_the_documentation_names_every_key_and_no_other() -> None:
     }
     tables = (
         *(DaemonConfig, ServerConfig, StopConfig, RestartConfig, ReadinessConfig, LogConfig),
-        *(ServingConfig, DetectorsConfig),
+        *(ServingConfig, DetectorsConfig, HooksConfig),
     )
     known = {field.encode_name for table in tables for field in msgspec.structs.fields(table)}
-    own_sections = {"stop", "deadlines", "restart", "readiness", "log", "serving", "detectors"}
+    own_sections = {"stop", "deadlines", "restart", "readiness", "log", "serving", "detectors", "hooks"}
     assert documented - own_sections == known - own_sections - {"name"}

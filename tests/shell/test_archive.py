@@ -23,6 +23,10 @@ class Read(NamedTuple):
     attempt: int
     offset: int
 
+    @property
+    def feed(self) -> "Read":
+        return self
+
 
 class Site:
     """A log directory with one server, and how far its log has been read."""

@@ -1,0 +1,124 @@
+"""Runs one command of the operator's within a limit of time and of output, and says how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+OUTPUT_BYTES = 64 * 1024  # the last ones are kept
+END_LIMIT_S = 2.0
+LINE_CHARACTERS = 300
+_START_LIMIT_S = 10.0  # an exec from a dead network file system hangs
+
+
+class HookRun(msgspec.Struct, frozen=True):
+    """How a hook ended. `status` None: it could not be run, or not to its end; `problem` says why."""
+
+    status: int | None
+    output: str = ""
+    took_s: float = 0.0
+    problem: str = ""
+
+    @property
+    def last_line(self) -> str:
+        """What it said last, fit to be shown; else how it ended."""
+        lines = [line.strip() for line in self.output.splitlines() if line.strip()]
+        shown = "".join(letter if letter.isprintable() else "?" for letter in lines[-1]) if lines else ""
+        return self.problem or shown[:LINE_CHARACTERS] or f"exit status {self.status}"
+
+
+async def run_hook(command: Sequence[str], environment: Mapping[str, str], timeout_s: float) -> HookRun:
+    """Run it to its end, without a shell, in a process group of its own, which is killed when the time is over.
+
+    What it leaves in the background keeps running once it has ended in time; its output is not waited for.
+    """
+    began = time.monotonic()
+    try:
+        with anyio.fail_after(_START_LIMIT_S):
+            process = await anyio.to_thread.run_sync(_start, command, environment, abandon_on_cancel=True)
+    except OSError as problem:  # TimeoutError too
+        return HookRun(None, problem=f"cannot run {command[0]}: {problem.strerror or 'the start hangs'}")
+    output = bytearray()
+    try:
+        with anyio.move_on_after(timeout_s) as limit:
+            await _to_the_end(process, output)
+    finally:
+        with anyio.CancelScope(shield=True):  # bounded by END_LIMIT_S
+            await _end(process)
+    text, took_s = output.decode("utf-8", "replace"), time.monotonic() - began
+    if limit.cancelled_caught:
+        return HookRun(None, text, took_s, f"{command[0]} was ended: it took longer than {timeout_s:g} s")
+    return HookRun(process.returncode, text, took_s)
+
+
+def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        command,
+        cwd="/",
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        process_group=0,
+    )
+    assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+    os.set_blocking(process.stdout.fileno(), False)
+    return process
+
+
+async def _to_the_end(process: subprocess.Popen[bytes], output: bytearray) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_read, process, output)
+        await _exited(process)
+        tasks.cancel_scope.cancel()
+    _take(process, output)
+
+
+async def _read(process: subprocess.Popen[bytes], output: bytearray) -> None:
+    assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+    while True:
+        await anyio.wait_readable(process.stdout)
+        if not _take(process, output):
+            return
+
+
+def _take(process: subprocess.Popen[bytes], output: bytearray) -> bool:
+    """What is in the pipe now; False at its end."""
+    assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+    try:
+        piece = os.read(process.stdout.fileno(), OUTPUT_BYTES)
+    except BlockingIOError:
+        return True
+    output += piece
+    del output[:-OUTPUT_BYTES]
+    return bool(piece)
+
+
+async def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill the group of a hook that has not ended, and reap."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with anyio.move_on_after(END_LIMIT_S):
+            await _exited(process)
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+async def _exited(process: subprocess.Popen[bytes]) -> None:
+    """Bounded by the caller. The child is not reaped yet, so its pid is its own."""
+    if process.poll() is None:
+        pidfd = os.pidfd_open(process.pid)
+        try:
+            await anyio.wait_readable(pidfd)
+        finally:
+            os.close(pidfd)
+        process.poll()
