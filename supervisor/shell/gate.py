@@ -25,13 +25,21 @@ class Gate:
     """One server's. A start passes when every hook has ended with 0 since it was wanted."""
 
     def __init__(
-        self, server: str, hooks: tuple[HooksConfig, ...], outputs: Outputs, tasks: TaskGroup, report_bug: Report
+        self,
+        server: str,
+        hooks: tuple[HooksConfig, ...],
+        outputs: Outputs,
+        tasks: TaskGroup,
+        report_bug: Report,
+        *,
+        answer_s: float = ANSWER_S,
     ) -> None:
         self._server = server
         self._hooks = tuple(one for one in hooks if one.before_start)
         self._outputs = outputs
         self._tasks = tasks
         self._report_bug = report_bug
+        self._answer_s = answer_s
         self._scope: anyio.CancelScope | None = None
         self._done = anyio.Event()
         self._refusal: HookRun | None = None
@@ -46,7 +54,7 @@ class Gate:
             return found
         if self._scope is None:
             self._begin(found.attempt, port, gpus)
-        with anyio.move_on_after(ANSWER_S):
+        with anyio.move_on_after(self._answer_s):
             await self._done.wait()
         if not self._done.is_set():
             return DevicesChecked(found.attempt, False, "the before_start hook is running", waiting=True)
