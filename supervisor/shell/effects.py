@@ -140,7 +140,6 @@ class Effects:
             cgroup = self._host.cgroups.server(self._settings.name) if self._host.cgroups else None
             if cgroup:
                 await anyio.to_thread.run_sync(cgroup.prepare)
-                self._oom_kills = cgroup.oom_kills() or 0
             # Noted before it exists: a daemon that dies in between must not leave what the next one cannot find.
             note = Spawned(action.attempt, 0, cgroup=cgroup.path if cgroup else "", log_path=plan.log_path)
             await anyio.to_thread.run_sync(self._host.trees.put, plan.server, plan.marker, note)
@@ -161,6 +160,7 @@ class Effects:
     def take(self, tree: Tree, offset: int = 0) -> None:
         """Have the tree's log read from `offset` on, its processes watched, its exit told."""
         self._premises.hold()
+        self._oom_kills = self._count_oom_kills(tree)  # those of earlier attempts stay in the count
         self._host.household.add(tree)
         self._tree, self._exit_posted = tree, anyio.Event()
         self._feed = LogFeed(tree.spawned.log_path, tree.attempt, self._profile, self._post, offset)
@@ -233,12 +233,15 @@ class Effects:
 
     async def _tell_oom(self, tree: Tree) -> None:
         """The cgroup counts what the kernel's OOM killer ended; the kernel's log, which names it, may be closed."""
-        if tree.cgroup is None or self._host.cgroups is None:
-            return
-        kills = (self._host.cgroups.server(tree.server).oom_kills() or 0) - self._oom_kills
+        kills = self._count_oom_kills(tree) - self._oom_kills
         if kills > 0:
             self._oom_kills += kills
             await self._post(HostOomKilled(tree.attempt, source=f"memory.events of its cgroup counts {kills}"))
+
+    def _count_oom_kills(self, tree: Tree) -> int:
+        if tree.cgroup is None or self._host.cgroups is None:
+            return 0
+        return self._host.cgroups.server(tree.server).oom_kills() or 0
 
     async def _freeze(self, tree: Tree) -> None:
         """Nobody forks away meanwhile; SIGKILL reaches the frozen, too."""

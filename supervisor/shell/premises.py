@@ -33,6 +33,10 @@ class Premises:
         self._since = 0.0
         self._waiting = False
 
+    def hold(self) -> None:
+        """A server that already runs keeps its ports: no other one of ours may start for them."""
+        self._host.ports.claim(self._config.name, self._ports)
+
     async def look(self, action: CheckDevices) -> DevicesChecked:
         """The answer to the action. Only looks at the devices from the beginning of a wait on count."""
         if not self._waiting:

@@ -86,6 +86,14 @@ async def test_two_servers_of_ours_do_not_start_for_one_port() -> None:
     assert (await place.premises(30999, name="glm").look(START)).clean is True
 
 
+async def test_a_server_that_was_taken_over_keeps_its_ports() -> None:
+    place = Place()
+    place.premises(30999).hold()
+    assert (await place.premises(30999, name="glm").look(START)).ports == (
+        "port 30999 (requests) belongs to server kimi",
+    )
+
+
 async def test_a_full_disk_is_waited_for_and_counts_against_nobody() -> None:
     found = await Place(FULL).premises().look(START)
     assert (found.clean, found.waiting) == (False, True)
