@@ -7,7 +7,7 @@ import grp
 import pwd
 import socket
 import struct
-from collections.abc import Iterable
+from functools import cache
 
 import msgspec
 
@@ -60,6 +60,12 @@ class Access(msgspec.Struct, frozen=True):
         return Role.NOBODY
 
 
+def operates(peer: Peer, principals: tuple[str, ...]) -> bool:
+    """Whether the peer is one of the users and groups ("alice", "1000", "@gpu-users")."""
+    uids, gids = _principals(principals)
+    return peer.uid in uids or bool(peer.gids & gids)
+
+
 def access_of(config: DaemonConfig, own_uid: int, socket_gid: int) -> Access:
     """Root and the daemon's own user administer, the socket's group operates, the rest is configured."""
     admin_uids, admin_gids = _principals(config.admins)
@@ -93,7 +99,8 @@ def _supplementary_gids(connection: socket.socket) -> tuple[int, ...]:
     return struct.unpack(f"{len(raw) // 4}I", raw)
 
 
-def _principals(names: Iterable[str]) -> tuple[frozenset[int], frozenset[int]]:
+@cache
+def _principals(names: tuple[str, ...]) -> tuple[frozenset[int], frozenset[int]]:
     """Uids and gids of "alice", "1000", "@gpu-users"; the loader has checked that they exist."""
     uids, gids = set[int](), set[int]()
     for name in names:

@@ -46,7 +46,14 @@ OPERATIONS: tuple[Operation, ...] = (
     *configuration.OPERATIONS,
     Operation("GET", "/v1/info", "showInfo", "Facts about the daemon", show_info, wire.Info),
     Operation(
-        "POST", "/v1/shutdown", "shutDown", "Stop every server, then the daemon", shut_down, wire.Done, Role.ADMIN
+        "POST",
+        "/v1/shutdown",
+        "shutDown",
+        "Stop every server, then the daemon",
+        shut_down,
+        wire.Done,
+        Role.ADMIN,
+        status=202,
     ),
     Operation("GET", "/v1/openapi.json", "describeApi", "This description", describe_api, on_tcp=True),
     *probes.OPERATIONS,

@@ -1,26 +1,55 @@
-"""Operations on the configuration: what the file has now, beside what is in force."""
+"""Operations on the configuration: what the file has now beside what is in force, and bringing it into force."""
 
 from __future__ import annotations
 
-import anyio.to_thread
+from typing import Annotated
+
+import msgspec
 from starlette.responses import Response
 
 from supervisor.api import wire
-from supervisor.api.operation import Call, Operation, RefusedError, answer
-from supervisor.config import Config, ConfigError, differences, load
+from supervisor.api.access import Role
+from supervisor.api.control import ChangeRefusedError, Control
+from supervisor.api.operation import Call, Operation, RefusedError, answer, printable
+from supervisor.config import Config, ConfigError, Differences
+
+Name = Annotated[str, msgspec.Meta(max_length=64)]
+
+
+class UpdateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Which servers, all of them when none is named; `free_only` leaves alone what costs a restart."""
+
+    names: Annotated[tuple[Name, ...], msgspec.Meta(max_length=1000)] = ()
+    free_only: bool = False
+
+
+class AddBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A server of the file as it was last read."""
+
+    name: Name
 
 
 async def reread(call: Call) -> Response:
     """Reads and compares; a broken file is told and changes nothing either."""
+    found = await _read(call.control)
+    running, available = call.control.config(), call.control.available()
     path = call.control.daemon_info().config_path
-    if not path:
-        raise RefusedError(409, "there is no configuration file: the daemon runs without one")
+    starts = await _last_starts(call.control, found)
+    return answer(wire.Reread(path, _servers(running, available), found, starts))
+
+
+async def _read(control: Control) -> Differences:
     try:
-        read = await anyio.to_thread.run_sync(load, path)
-    except ConfigError as problem:
+        return await control.reread()
+    except (ConfigError, ChangeRefusedError) as problem:
         raise RefusedError(409, str(problem)) from None
-    running = call.control.config()
-    return answer(wire.Reread(path, _servers(running, read), differences(running, read)))
+
+
+async def _last_starts(control: Control, found: Differences) -> dict[str, float]:
+    """What a restart of those that need one will cost, as far as earlier starts tell."""
+    asked = [change.name for change in found.servers if change.restart_needed]
+    known = {name: await control.last_start_s(name) for name in asked}
+    return {name: seconds for name, seconds in known.items() if seconds is not None}
 
 
 def _servers(running: Config, read: Config) -> tuple[wire.Configured, ...]:
@@ -28,4 +57,71 @@ def _servers(running: Config, read: Config) -> tuple[wire.Configured, ...]:
     return tuple(wire.Configured(name, name in running.servers, known[name].autostart) for name in sorted(known))
 
 
-OPERATIONS = (Operation("GET", "/v1/config/reread", "reread", "What the file would change", reread, wire.Reread),)
+async def update(call: Call) -> Response:
+    """Answers when all is done, which takes as long as servers take to stop; it goes on when the client leaves."""
+    body: UpdateBody = call.body
+    found = await _read(call.control)
+    known = call.control.config().servers.keys() | call.control.available().servers.keys()
+    for name in body.names:
+        if name not in known:
+            raise RefusedError(404, f"no such server: {printable(name)}")
+    try:
+        applied = await call.control.update(body.names, call.by, free_only=body.free_only)
+    except (ConfigError, ChangeRefusedError) as problem:  # the file has changed once more
+        raise RefusedError(409, str(problem)) from None
+    return answer(wire.Updated(tuple(applied), tuple(found.daemon)))
+
+
+async def add(call: Call) -> Response:
+    try:
+        await call.control.add_server(call.body.name, call.by)
+    except ChangeRefusedError as problem:
+        raise RefusedError(409, str(problem)) from None
+    return answer(wire.Done())
+
+
+async def remove(call: Call) -> Response:
+    try:
+        await call.control.remove_server(call.name, call.by)
+    except ChangeRefusedError as problem:
+        raise RefusedError(409, str(problem)) from None
+    except KeyError:
+        raise RefusedError(404, f"no such server: {printable(call.name)}") from None
+    return answer(wire.Done())
+
+
+OPERATIONS = (
+    Operation("GET", "/v1/config/reread", "reread", "What the file would change", reread, wire.Reread, failures=(409,)),
+    Operation(
+        "POST",
+        "/v1/config/update",
+        "update",
+        "Bring the file into force, one server after another",
+        update,
+        wire.Updated,
+        Role.ADMIN,
+        body=UpdateBody,
+        failures=(404, 409),
+    ),
+    Operation(
+        "POST",
+        "/v1/config/add",
+        "addServer",
+        "Add a server of the file as it was last read",
+        add,
+        wire.Done,
+        Role.ADMIN,
+        body=AddBody,
+        failures=(409,),
+    ),
+    Operation(
+        "POST",
+        "/v1/servers/{name}/remove",
+        "removeServer",
+        "Take out a server that is at rest",
+        remove,
+        wire.Done,
+        Role.ADMIN,
+        failures=(409,),
+    ),
+)

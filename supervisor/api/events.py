@@ -82,6 +82,7 @@ OPERATIONS = (
         list_events,
         wire.Events,
         query=EventsQuery,
+        failures=(404,),
         media_types=("application/json", EVENT_STREAM),
     ),
 )

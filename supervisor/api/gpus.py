@@ -172,5 +172,6 @@ OPERATIONS = (
         release,
         Done,
         Role.ADMIN,
+        failures=(409,),
     ),
 )

@@ -219,6 +219,7 @@ OPERATIONS = (
         read_server_log,
         query=LogQuery,
         media_types=(_BYTES,),
+        failures=(404, 500),
     ),
     Operation(
         "POST",
@@ -228,6 +229,7 @@ OPERATIONS = (
         clear_server_log,
         wire.Done,
         Role.OPERATE,
+        failures=(500,),
     ),
     Operation(
         "GET",
@@ -237,5 +239,6 @@ OPERATIONS = (
         read_daemon_log,
         query=LogQuery,
         media_types=(_BYTES,),
+        failures=(404, 500),
     ),
 )

@@ -11,7 +11,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from supervisor.api import wire
-from supervisor.api.access import Access, Peer, Role
+from supervisor.api.access import Access, Peer, Role, operates
+from supervisor.api.callers import describe
 from supervisor.api.control import Control
 from supervisor.api.limits import Limits
 from supervisor.snapshot import ServerSnapshot
@@ -36,11 +37,17 @@ class Call(msgspec.Struct, frozen=True):
 
     control: Control
     request: Request
+    peer: Peer | None
     by: str
     role: Role
     name: str
     query: Any
     body: Any
+
+    @property
+    def local(self) -> bool:
+        """Whether the kernel has told who asks; over TCP anybody may be anybody."""
+        return self.peer is not None
 
     @property
     def snapshot(self) -> ServerSnapshot:
@@ -49,6 +56,19 @@ class Call(msgspec.Struct, frozen=True):
         if snapshot is None:
             raise RefusedError(404, f"no such server: {printable(self.name)}")
         return snapshot
+
+    def role_for(self, name: str) -> Role:
+        """The role that the peer has for one server: its own operators operate it."""
+        server = self.control.config().servers.get(name)
+        if self.peer is not None and server is not None and operates(self.peer, server.operators):
+            return max(self.role, Role.OPERATE)
+        return self.role
+
+    async def noted(self, command: str, name: str = "") -> Call:
+        """This call by somebody who is known as well as he can be, after what he asks for has been noted."""
+        by = self.by if self.peer is None else await describe(self.peer)
+        self.control.audit(name, command, by)
+        return msgspec.structs.replace(self, by=by)
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -65,6 +85,8 @@ class Operation(msgspec.Struct, frozen=True):
     body: type[msgspec.Struct] = NoBody
     media_types: tuple[str, ...] = ("application/json",)
     on_tcp: bool = False
+    status: int = 200
+    failures: tuple[int, ...] = ()  # beside those that every operation may end with
 
 
 class RefusedError(Exception):
@@ -91,23 +113,42 @@ def endpoint(
 
 async def _call(operation: Operation, control: Control, access: Access, limits: Limits, request: Request) -> Call:
     peer: Peer | None = request.scope["state"].get("peer")
-    role = Role.READ if peer is None and operation.on_tcp else Role.NOBODY if peer is None else access.role_of(peer)
+    call = Call(
+        control=control,
+        request=request,
+        peer=peer,
+        by="" if peer is None else peer.text,
+        role=_role(operation, control, access, peer),
+        name=str(request.path_params.get("name", "")),
+        query=None,
+        body=None,
+    )
+    role = call.role_for(call.name)
     if role < operation.role:
         raise RefusedError(
             403, f"{operation.name} needs the role {operation.role.name.lower()}, you have {_named(role)}"
         )
-    call = Call(
-        control=control,
-        request=request,
-        by="" if peer is None else peer.text,
-        role=role,
-        name=str(request.path_params.get("name", "")),
-        query=_query(operation, request),
-        body=await _body(operation, limits, request),
-    )
+    body = await _body(operation, limits, request)
+    call = msgspec.structs.replace(call, query=_query(operation, request), body=body)
     if call.name:
         _ = call.snapshot  # 404 before anything else is done
-    return call
+    return call if operation.role is Role.READ else await call.noted(_command(operation, body), call.name)
+
+
+def _role(operation: Operation, control: Control, access: Access, peer: Peer | None) -> Role:
+    """Who operates one server may read about all of them."""
+    if peer is None:
+        return Role.READ if operation.on_tcp else Role.NOBODY
+    role = access.role_of(peer)
+    if role is Role.NOBODY and any(operates(peer, one.operators) for one in control.config().servers.values()):
+        return Role.READ
+    return role
+
+
+def _command(operation: Operation, body: Any) -> str:
+    """The operation with what was given to it: `signalServer {"signal":"HUP"}`."""
+    given = msgspec.json.encode(body).decode() if operation.body is not NoBody else "{}"
+    return operation.name if given == "{}" else f"{operation.name} {printable(given)}"
 
 
 def _named(role: Role) -> str:

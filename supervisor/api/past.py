@@ -199,5 +199,6 @@ OPERATIONS = (
         fetch_bundle,
         query=AttemptQuery,
         media_types=(_GZIP,),
+        failures=(500,),
     ),
 )

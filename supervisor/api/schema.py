@@ -11,6 +11,16 @@ import msgspec
 from supervisor.api import wire
 from supervisor.api.operation import NoBody, Operation
 
+_ALWAYS = (400, 403, 408, 413)
+_MEANING = {
+    400: "the request cannot be understood",
+    403: "the role is missing",
+    404: "there is no such server, device, attempt or file",
+    408: "the body did not arrive in time",
+    409: "it cannot be done in the present state, or the configuration file is broken",
+    413: "the body is too large",
+    500: "a file cannot be read or written",
+}
 _REF = "#/components/schemas/{name}"
 
 
@@ -34,13 +44,13 @@ def document(operations: Sequence[Operation]) -> bytes:
 
 
 def _described(operation: Operation) -> dict[str, Any]:
-    status = "202" if operation.answer in (wire.Accepted, wire.Done) and operation.name != "clearLog" else "200"
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
         "x-role": operation.role.name.lower(),
         "parameters": [*_path_parameters(operation), *_query_parameters(operation)],
-        "responses": {status: _success(operation)} | {code: _failure(text) for code, text in _failures(operation)},
+        "responses": {str(operation.status): _success(operation)}
+        | {code: _failure(text) for code, text in _failures(operation)},
     }
     if operation.body is not NoBody:
         schema = {"$ref": _REF.format(name=operation.body.__name__)}
@@ -56,13 +66,9 @@ def _success(operation: Operation) -> dict[str, Any]:
 
 
 def _failures(operation: Operation) -> list[tuple[str, str]]:
-    failures = [("400", "the request cannot be understood"), ("403", "the role is missing")]
-    if "{name}" in operation.path or operation.name in ("listEvents", "readDaemonLog"):
-        failures.append(("404", "no such server or file"))
-    if operation.name in ("signalServer", "reread"):
-        failures.append(("409", "it is not running, or the file is broken"))
-    failures += [("408", "the body did not arrive in time"), ("413", "the body is too large")]
-    return failures
+    named = (404,) if re.search(r"{(name|index)}", operation.path) else ()
+    statuses = sorted({*_ALWAYS, *named, *operation.failures})
+    return [(str(status), _MEANING[status]) for status in statuses]
 
 
 def _failure(text: str) -> dict[str, Any]:

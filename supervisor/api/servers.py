@@ -19,13 +19,13 @@ from supervisor.events import RestartRequested, SignalRequested, StartRequested,
 WAIT_LIMIT_S = 7 * 86400.0
 
 
-class StartBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StartBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """`force` starts in spite of findings that would block the start."""
 
     force: bool = False
 
 
-class RestartBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RestartBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """`reason` is kept in the journal."""
 
     reason: Annotated[str, msgspec.Meta(max_length=1000)] = ""
@@ -122,8 +122,18 @@ OPERATIONS = (
         wire.Accepted,
         Role.OPERATE,
         body=StartBody,
+        status=202,
     ),
-    Operation("POST", "/v1/servers/{name}/stop", "stopServer", "Want it down", stop, wire.Accepted, Role.OPERATE),
+    Operation(
+        "POST",
+        "/v1/servers/{name}/stop",
+        "stopServer",
+        "Want it down",
+        stop,
+        wire.Accepted,
+        Role.OPERATE,
+        status=202,
+    ),
     Operation(
         "POST",
         "/v1/servers/{name}/restart",
@@ -133,6 +143,7 @@ OPERATIONS = (
         wire.Accepted,
         Role.OPERATE,
         body=RestartBody,
+        status=202,
     ),
     Operation(
         "POST",
@@ -143,6 +154,8 @@ OPERATIONS = (
         wire.Accepted,
         Role.OPERATE,
         body=SignalBody,
+        status=202,
+        failures=(409,),
     ),
     Operation(
         "GET",

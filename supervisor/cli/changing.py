@@ -7,7 +7,7 @@ import time
 from supervisor.cli import codes
 from supervisor.cli.connection import ANSWER_TIMEOUT_S, RefusedError
 from supervisor.cli.reading import segment
-from supervisor.cli.text import as_json, clean, complain, say
+from supervisor.cli.text import as_json, clean, complain, plain_name, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _tried(one: Callable[[str], int], name: str) -> int:
 def _expand(client: Client, names: list[str]) -> list[str]:
     if "all" in names:
         return [server["name"] for server in client.get("/v1/servers")["servers"]]
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys(map(plain_name, names)))
 
 
 def _reach(client: Client, name: str, until: str, timeout_s: float | None, word: str) -> int:

@@ -89,6 +89,24 @@ def bundle(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("-o", "--output", metavar="FILE", help="NAME-ATTEMPT.tar.gz unless told; - for standard output")
 
 
+def update(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("names", nargs="*", metavar="NAME|all")
+    live(verb)
+
+
+def reload(verb: argparse.ArgumentParser) -> None:
+    live(verb)
+    verb.set_defaults(names=[])
+
+
+def live(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--live", action="store_true", help="leave alone what costs a restart")
+
+
+def completion(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("shell", choices=("bash", "zsh", "fish"))
+
+
 def gpu(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("deed", choices=("release",), help="put a quarantined GPU back into use")
     verb.add_argument("index", metavar="N")

@@ -7,7 +7,7 @@ import sys
 
 from supervisor.cli import codes
 from supervisor.cli.connection import RefusedError, UnreachableError
-from supervisor.cli.text import LogCleaner, as_json, clean, coloured, complain, fitted, say, width
+from supervisor.cli.text import LogCleaner, as_json, clean, coloured, complain, fitted, plain_name, say, width
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,7 +55,9 @@ def status_of_hosts(clients: dict[str, Client], options: Namespace) -> int:
             {**server, "host": host, "name": f"{host.removeprefix('ssh://')}/{server['name']}"} for server in shown
         ]
     bad = any(not row["healthy"] if options.check else row["state"] in _DOWN for row in rows)
-    missing = {name for name in options.names if name != "all"} - {row["name"].rpartition("/")[2] for row in rows}
+    missing = {plain_name(name) for name in options.names if name != "all"} - {
+        row["name"].rpartition("/")[2] for row in rows
+    }
     if options.json:
         say(as_json({"servers": rows}))
     else:
@@ -66,6 +68,7 @@ def status_of_hosts(clients: dict[str, Client], options: Namespace) -> int:
 def _select(servers: list[Any], names: list[str]) -> tuple[list[Any], list[str]]:
     if not names or "all" in names:
         return servers, []
+    names = list(map(plain_name, names))
     by_name = {server["name"]: server for server in servers}
     return [by_name[name] for name in names if name in by_name], [name for name in names if name not in by_name]
 
@@ -100,36 +103,6 @@ def version(client: Client, options: Namespace) -> int:
     """The daemon's version."""
     info = client.get("/v1/info")
     say(as_json(info) if options.json else clean(info["version"]))
-    return codes.OK
-
-
-def reread(client: Client, options: Namespace) -> int:
-    """What the file would change, in supervisorctl's words, each key below with its price. Nothing is changed."""
-    read = client.get("/v1/config/reread")
-    if options.json:
-        say(as_json(read))
-        return codes.OK
-    changes = read["differences"]
-    for server in changes["servers"]:
-        say(f"{clean(server['name'])}: {clean(server['kind'])}")
-        _print_keys(server["keys"], {"restart": "restart needed", "live": "live"})
-    if not changes["servers"]:
-        say("No config updates to processes")
-    _print_keys(changes["daemon"], {"restart": "with the next start of the daemon"})
-    return codes.OK
-
-
-def _print_keys(keys: list[Any], prices: dict[str, str]) -> None:
-    for key in keys:
-        before, after = as_json(key["before"]), as_json(key["after"])
-        say(f"  {clean(key['key'])}: {before} -> {after} ({prices[key['price']]})")
-
-
-def avail(client: Client, options: Namespace) -> int:
-    """Every server of the file or in force, in supervisorctl's columns."""
-    for server in client.get("/v1/config/reread")["servers"]:
-        in_use, start = "in use" if server["in_use"] else "avail", "auto" if server["autostart"] else "manual"
-        say(f"{clean(server['name']):<32} {in_use:<9} {start:<9} 999:999")
     return codes.OK
 
 

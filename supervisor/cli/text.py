@@ -27,6 +27,12 @@ def clean(text: object) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in str(text))
 
 
+def plain_name(name: str) -> str:
+    """NAME of NAME, NAME:NAME and NAME:*, as supervisorctl writes it: each server is a group of its own name."""
+    group, colon, process = name.partition(":")
+    return group if colon and process in ("", "*", group) else name
+
+
 def say(line: str) -> None:
     """One line for the user."""
     sys.stdout.write(f"{line}\n")

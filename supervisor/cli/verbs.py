@@ -56,6 +56,42 @@ def _gpu(client: Client, options: Namespace) -> int:
     return gpu(client, options)
 
 
+def _reread(client: Client, options: Namespace) -> int:
+    from supervisor.cli.configuration import reread
+
+    return reread(client, options)
+
+
+def _avail(client: Client, options: Namespace) -> int:
+    from supervisor.cli.configuration import avail
+
+    return avail(client, options)
+
+
+def _update(client: Client, options: Namespace) -> int:
+    from supervisor.cli.configuration import update
+
+    return update(client, options)
+
+
+def _add(client: Client, options: Namespace) -> int:
+    from supervisor.cli.configuration import add
+
+    return add(client, options)
+
+
+def _remove(client: Client, options: Namespace) -> int:
+    from supervisor.cli.configuration import remove
+
+    return remove(client, options)
+
+
+def _completion(client: Client, options: Namespace) -> int:
+    from supervisor.cli.completion import completion
+
+    return completion(client, options)
+
+
 def _join(client: Client, _: Namespace) -> int:
     """The far end of -H."""
     from supervisor.cli.bridge import connect
@@ -85,13 +121,18 @@ VERBS: dict[str, Verb] = {
     "maintail": (reading.maintail, "end of the daemon's log", takes.maintail),
     "fg": (reading.tail, "a server's log from now on, until Ctrl-C", takes.fg),
     "clear": (changing.clear, "empty servers' log files", takes.names),
-    "avail": (reading.avail, "servers of the configuration file", takes.nothing),
-    "reread": (reading.reread, "what the configuration file would change", takes.as_json),
+    "avail": (_avail, "servers of the configuration file", takes.nothing),
+    "reread": (_reread, "what the configuration file would change", takes.as_json),
+    "update": (_update, "bring the configuration file into force", takes.update),
+    "reload": (_update, "the same for all servers", takes.reload),
+    "add": (_add, "add servers of the configuration file", takes.names),
+    "remove": (_remove, "take stopped servers out", takes.names),
     "gpus": (_gpus, "who holds the GPUs, and what is wrong with them", takes.as_json),
     "gpu": (_gpu, "release a quarantined GPU", takes.gpu),
     "pid": (reading.pid, "pid of the daemon or of a server", takes.pid),
     "version": (reading.version, "version of the daemon", takes.as_json),
     "shutdown": (changing.shutdown, "stop every server, then the daemon", takes.nothing),
     "connect": (_join, "join standard input and output to the socket (what -H runs on the host)", takes.nothing),
+    "completion": (_completion, "print the completion script of a shell", takes.completion),
     "help": (_help, "this text, or a verb's", takes.about),
 }

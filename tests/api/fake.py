@@ -164,13 +164,15 @@ class FakeControl:
         found = (await self.reread()).servers
         applied = [Applied(one.name, kinds[one.kind]) for one in found if not names or one.name in names]
         self.updates.append((tuple(names), by, free_only))
-        self.configuration = self.available()
         for one in applied:
             await self._follow(one.name)
         return applied
 
     async def _follow(self, name: str) -> None:
-        if name in self.configuration.servers:
+        others = {key: value for key, value in self.configuration.servers.items() if key != name}
+        wanted = {key: value for key, value in self.available().servers.items() if key == name}
+        self.configuration = msgspec.structs.replace(self.configuration, servers=others | wanted)
+        if wanted:
             await self.put(snapshot(name, "starting"))
         else:
             await self.remove(name)

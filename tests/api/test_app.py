@@ -26,12 +26,14 @@ async def test_info_tells_the_daemon_and_the_callers_role(client: httpx.AsyncCli
 
 async def test_shutdown_is_passed_on(client: httpx.AsyncClient, control: FakeControl) -> None:
     assert (await client.post("/v1/shutdown")).status_code == 202
-    assert control.shutdown_by == [f"uid {os.getuid()} pid {os.getpid()}"]
+    (by,) = control.shutdown_by
+    assert by.startswith(f"uid {os.getuid()} pid {os.getpid()} (")
+    assert control.audited == [("", "shutDown", by)]
 
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
-    [("GET", "/", 404), ("GET", "/v1/nope", 404), ("POST", "/v1/servers", 405), ("GET", "/v1/shutdown", 405)],
+    [("GET", "/nope", 404), ("GET", "/v1/nope", 404), ("POST", "/v1/servers", 405), ("GET", "/v1/shutdown", 405)],
 )
 async def test_errors_are_json(client: httpx.AsyncClient, method: str, path: str, status: int) -> None:
     answer = await client.request(method, path)

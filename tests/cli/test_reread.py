@@ -36,7 +36,7 @@ async def test_changes_are_told_with_their_price(sglctl: Sglctl, file: Path, con
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out.splitlines() == [
         "draft: disappeared",
-        "kimi: changed",
+        "kimi: changed (restart needed, last start took 7 m 12 s)",
         "  nice: 0 -> 5 (restart needed)",
         "  restart.budget: 5 -> 9 (live)",
         "other: available",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -12,11 +11,9 @@ from supervisor.api import servers, waiting
 from supervisor.api.operation import Call, RefusedError
 from supervisor.api.supervisord.codec import FaultCode, FaultError, capped, xml_text
 from supervisor.api.words import SIGNALABLE, UP, State, describe, state_of
-from supervisor.config import ServerConfig, mask_command
 from supervisor.events import SignalRequested, StartRequested, StopRequested
 from supervisor.snapshot import ServerSnapshot
 
-PRIORITY = 999  # supervisord's default
 START_SETTLE_S = 1.0  # supervisord's default startsecs: an end within it is told by the start itself
 
 
@@ -69,35 +66,6 @@ def _info(call: Call, snapshot: ServerSnapshot) -> dict[str, Any]:
         "stderr_logfile": "",
         "pid": snapshot.pid or 0,
         "description": xml_text(describe(snapshot, clock)),
-    }
-
-
-async def get_all_config_info(call: Call) -> list[dict[str, Any]]:
-    """Of the configuration in force; what our servers have no notion of has supervisord's default."""
-    servers_in_force = call.control.config().servers
-    return [_config_info(servers_in_force[name]) for name in sorted(servers_in_force)]
-
-
-def _config_info(server: ServerConfig) -> dict[str, Any]:
-    return {
-        "name": server.name,
-        "group": server.name,
-        "inuse": True,
-        "autostart": server.autostart,
-        "command": xml_text(shlex.join(mask_command(server.command))),
-        "directory": server.directory or "none",
-        "uid": server.user or "none",
-        "group_prio": PRIORITY,
-        "process_prio": PRIORITY,
-        "stopsignal": server.stop.signal_number,
-        "redirect_stderr": True,
-        "startretries": server.restart.budget,
-        "startsecs": int(START_SETTLE_S),
-        "exitcodes": [0],
-        "killasgroup": True,
-        "stdout_logfile": "auto",
-        "stderr_logfile": "none",
-        "serverurl": "auto",
     }
 
 

@@ -1,6 +1,6 @@
 """What the control socket says, as types: the one place where snapshots become JSON."""
 
-from supervisor.api.wire.daemon import API_VERSION, Configured, Done, Error, Info, Reread, info
+from supervisor.api.wire.daemon import API_VERSION, Configured, Done, Error, Info, Reread, Updated, info
 from supervisor.api.wire.journal import Event, Events, event
 from supervisor.api.wire.model import Accepted, Rank, Server, Servers, Span, Startup, Waited
 from supervisor.api.wire.moments import iso
@@ -26,6 +26,7 @@ __all__ = [
     "Startup",
     "Story",
     "Timeline",
+    "Updated",
     "Waited",
     "bundle",
     "diagnosis",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from supervisor.api.control import Clock, DaemonInfo
+from supervisor.api.control import Applied, Clock, DaemonInfo
 from supervisor.api.wire.moments import iso, seconds
-from supervisor.config import Differences
+from supervisor.config import Differences, KeyChange
 
 API_VERSION = "1.0"
 
@@ -35,11 +35,22 @@ class Configured(msgspec.Struct, frozen=True):
 
 
 class Reread(msgspec.Struct, frozen=True):
-    """What the file has now beside what is in force. Nothing has been changed."""
+    """What the file has now beside what is in force. Nothing has been changed.
+
+    `last_start_s`: how long the last good start of each server took that would have to be restarted.
+    """
 
     path: str
     servers: tuple[Configured, ...]
     differences: Differences
+    last_start_s: dict[str, float]
+
+
+class Updated(msgspec.Struct, frozen=True):
+    """What became of each server that the file has changed; `daemon` comes with the daemon's next start."""
+
+    servers: tuple[Applied, ...]
+    daemon: tuple[KeyChange, ...]
 
 
 class Done(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ import pytest
 
 from supervisor.api.access import Access
 from supervisor.api.supervisord.methods import METHODS
-from supervisor.config import Config, ServerConfig
+from supervisor.config import Config, ServerConfig, load
 from supervisor.snapshot import ExitView, FacetView
 from tests.api.conftest import connected
 from tests.api.fake import FakeControl, dialled, served, snapshot
@@ -79,6 +79,48 @@ async def test_configuration_information(rpc: Rpc, control: FakeControl) -> None
     assert (info["name"], info["inuse"], info["autostart"]) == ("kimi", True, False)
     assert info["command"] == "engine --api-key '***' --name 'a b'"
     assert info["stopsignal"] == 15
+
+
+@pytest.fixture
+def file(control: FakeControl, tmp_path: Path) -> Path:
+    """The file from which the configuration in force was read."""
+    path = tmp_path / "c.toml"
+    places = f'[daemon]\nstate_dir = "{tmp_path}/st"\nlog_dir = "{tmp_path}/lg"\n'
+    path.write_text(places + "".join(f'[server.{name}]\ncommand = ["engine"]\n' for name in control.servers))
+    control.config_path = str(path)
+    control.configuration = load(path)
+    return path
+
+
+async def test_reread_tells_added_changed_and_removed(rpc: Rpc, file: Path) -> None:
+    assert await rpc("supervisor.reloadConfig") == [[[], [], []]]
+    file.write_text(
+        file.read_text().replace("server.draft", "server.other").replace("[server.other]", "nice = 1\n[server.other]")
+    )
+    assert await rpc("supervisor.reloadConfig") == [[["other"], ["kimi"], ["draft"]]]
+    known = {info["name"]: info["inuse"] for info in await rpc("supervisor.getAllConfigInfo")}
+    assert known == {"draft": True, "kimi": True, "other": False}
+    file.write_text("[server.kimi]\ncomand = 1\n")
+    code, text = await fault_of(rpc("supervisor.reloadConfig"))
+    assert (code, "server.kimi.comand: unknown key" in text) == (92, True)
+
+
+async def test_groups_are_added_and_removed(rpc: Rpc, control: FakeControl, file: Path) -> None:
+    assert await fault_of(rpc("supervisor.addProcessGroup", "kimi")) == (90, "ALREADY_ADDED: kimi")
+    assert (await fault_of(rpc("supervisor.addProcessGroup", "none")))[0] == 10
+    assert await fault_of(rpc("supervisor.removeProcessGroup", "kimi")) == (91, "STILL_RUNNING: kimi")
+    assert (await fault_of(rpc("supervisor.removeProcessGroup", "none")))[0] == 10
+    assert await rpc("supervisor.removeProcessGroup", "draft") is True
+    assert list(control.servers) == ["kimi"]
+    assert await rpc("supervisor.addProcessGroup", "draft") is True
+    assert list(control.servers) == ["kimi", "draft"]
+
+
+async def test_restart_brings_the_file_into_force(rpc: Rpc, control: FakeControl, file: Path) -> None:
+    file.write_text(file.read_text().replace("server.draft", "server.other"))
+    assert await rpc("supervisor.restart") is True
+    assert list(control.servers) == ["kimi", "other"]
+    assert [command for _, command, _ in control.audited] == ["supervisor.restart"]
 
 
 async def test_a_failed_server_tells_why(rpc: Rpc, control: FakeControl) -> None:

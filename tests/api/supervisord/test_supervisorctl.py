@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
+from supervisor.config import load
 from tests.api.fake import FakeControl, served, snapshot
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -159,8 +160,6 @@ def plain(out: str) -> list[str]:
         ("version", 0, "0.1.0\n"),
         ("maintail", 1, "supervisord: ERROR (no log file)\n"),
         ("tail kimi stderr", 1, "kimi: ERROR (no log file)\n"),
-        ("reread", 1, None),
-        ("update", 1, None),
     ],
 )
 async def test_what_is_knowingly_different(
@@ -171,6 +170,44 @@ async def test_what_is_knowingly_different(
         outcome = await asyncio.to_thread(supervisorctl, ours, *verb.split())
         assert outcome.code == code
         assert out is None or outcome.out == out
+
+
+@pytest.mark.parametrize(
+    ("verbs", "out"),
+    [
+        (["reread"], ["draft: disappeared", "kimi: changed", "third: available"]),
+        (["reread", "add third"], ["third: added process group"]),
+        (["remove draft"], ["draft: removed process group"]),
+        (["remove kimi"], ["ERROR: process/group still running: kimi"]),
+        (["add kimi"], ["ERROR: process group already active"]),
+        (["add none"], ["ERROR: no such process/group: none"]),
+        (["remove none"], ["ERROR: no such process/group: none"]),
+        (
+            ["update"],
+            [
+                "draft: stopped",
+                "draft: removed process group",
+                "kimi: stopped",
+                "kimi: updated process group",
+                "third: added process group",
+            ],
+        ),
+        (["update none"], ["ERROR: no such group: none"]),
+    ],
+)
+async def test_the_file_is_brought_into_force(
+    control: FakeControl, tmp_path: Path, verbs: list[str], out: list[str]
+) -> None:
+    """supervisord's own lines; the file has changed kimi, taken draft away and brought third."""
+    place = f'[daemon]\nstate_dir = "{tmp_path}/st"\nlog_dir = "{tmp_path}/lg"\n'
+    file = tmp_path / "c.toml"
+    file.write_text(place + '[server.kimi]\ncommand = ["engine"]\n[server.draft]\ncommand = ["engine"]\n')
+    control.config_path, control.configuration = str(file), load(file)
+    file.write_text(place + '[server.kimi]\ncommand = ["engine", "-v"]\n[server.third]\ncommand = ["engine"]\n')
+    async with served(control, tmp_path) as ours:
+        for verb in verbs:
+            outcome = await asyncio.to_thread(supervisorctl, ours, *verb.split())
+    assert sorted(outcome.out.splitlines()) == sorted(out)
 
 
 async def test_avail(control: FakeControl, tmp_path: Path) -> None:

@@ -1,0 +1,54 @@
+# bash completion of sglctl; written by `sglctl completion bash`
+_sglctl() {
+    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}
+    local verb='' words='' names='' at
+    COMPREPLY=()
+    for ((at = 1; at < COMP_CWORD; at++)); do
+        case ${COMP_WORDS[at]} in
+            -s|--socket|-H) ((at++)) ;;
+            -*) ;;
+            *) verb=${COMP_WORDS[at]}; break ;;
+        esac
+    done
+    if [[ $previous == -s || $previous == --socket || $previous == -o || $previous == --output ]]; then
+        mapfile -t COMPREPLY < <(compgen -f -- "$current")
+        return
+    fi
+    case $verb in
+        '') words='-s -H -h status start stop restart signal wait why timeline deadlines bundle events tail maintail fg clear avail reread update reload add remove gpus gpu pid version shutdown connect completion help' ;;
+        status) words='-h --help --check --json' names=1 ;;
+        start) words='-h --help --force --wait --timeout' names=1 ;;
+        stop) words='-h --help --no-wait --timeout' names=1 ;;
+        restart) words='-h --help --reason --wait --timeout' names=1 ;;
+        signal) words='-h --help' names=1 ;;
+        wait) words='-h --help --for --timeout --json' names=1 ;;
+        why) words='-h --help --json --attempt' names=1 ;;
+        timeline) words='-h --help --json --attempt' names=1 ;;
+        deadlines) words='-h --help --json' names=1 ;;
+        bundle) words='-h --help --json --attempt -l --list -o --output' names=1 ;;
+        events) words='-h --help -f --follow --since -n --limit --json' names=1 ;;
+        tail) words='-h --help -f --follow -n --lines --bytes --rank --raw stdout stderr' names=1 ;;
+        maintail) words='-h --help -f --follow -n --lines --bytes --rank --raw' ;;
+        fg) words='-h --help' names=1 ;;
+        clear) words='-h --help' names=1 ;;
+        avail) words='-h --help' ;;
+        reread) words='-h --help --json' ;;
+        update) words='-h --help --live' names=1 ;;
+        reload) words='-h --help --live' ;;
+        add) words='-h --help' names=1 ;;
+        remove) words='-h --help' names=1 ;;
+        gpus) words='-h --help --json' ;;
+        gpu) words='-h --help release' ;;
+        pid) words='-h --help' names=1 ;;
+        version) words='-h --help --json' ;;
+        shutdown) words='-h --help' ;;
+        connect) words='-h --help' ;;
+        completion) words='-h --help bash zsh fish' ;;
+        help) words='-h --help status start stop restart signal wait why timeline deadlines bundle events tail maintail fg clear avail reread update reload add remove gpus gpu pid version shutdown connect completion help' ;;
+    esac
+    if [[ -n $names && $current != -* ]]; then
+        words+=" all $("${COMP_WORDS[@]:0:at}" status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
+    fi
+    mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
+}
+complete -F _sglctl sglctl

@@ -1,0 +1,174 @@
+"""Writes the completion of sglctl for bash, zsh and fish, from its own parser."""
+
+from __future__ import annotations
+
+import argparse
+
+from supervisor.cli import codes
+from supervisor.cli.text import say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import TypeAlias
+
+    from supervisor.cli.connection import Client
+
+    Verbs: TypeAlias = "dict[str, tuple[str, argparse.ArgumentParser]]"
+
+_NAMES = "status 2>/dev/null | sed -n 's/^\\([A-Za-z0-9][^ :]*\\) .*/\\1/p'"  # lines of servers, none of errors
+
+
+def completion(_: Client, options: argparse.Namespace) -> int:
+    """Print the script for one shell."""
+    say(script(options.shell).rstrip("\n"))
+    return codes.OK
+
+
+def script(shell: str) -> str:
+    """The script for bash, zsh or fish."""
+    from supervisor.cli.main import parser
+
+    writers: dict[str, Callable[[Verbs], Iterator[str]]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}
+    return "\n".join(writers[shell](_verbs(parser()))) + "\n"
+
+
+def _verbs(top: argparse.ArgumentParser) -> Verbs:
+    """Each verb with its words and its parser."""
+    (verbs,) = (action for action in top._actions if isinstance(action, argparse._SubParsersAction))
+    texts = {choice.dest: choice.help or "" for choice in verbs._choices_actions}
+    return {name: (texts[name], verb) for name, verb in verbs.choices.items()}
+
+
+def _options(verb: argparse.ArgumentParser) -> list[argparse.Action]:
+    return [action for action in verb._actions if action.option_strings]
+
+
+def _positionals(verb: argparse.ArgumentParser) -> list[argparse.Action]:
+    return [action for action in verb._actions if not action.option_strings]
+
+
+def _takes_names(verb: argparse.ArgumentParser) -> bool:
+    return any("NAME" in str(action.metavar) for action in _positionals(verb))
+
+
+def _choices(verb: argparse.ArgumentParser, verbs: Verbs) -> list[str]:
+    """Fixed words that may stand as arguments."""
+    words = [str(choice) for action in _positionals(verb) for choice in action.choices or ()]
+    if any(action.dest == "about" for action in _positionals(verb)):
+        words += verbs
+    return words
+
+
+# --- bash ------------------------------------------------------------------------------------------------------------
+
+
+def _bash(verbs: Verbs) -> Iterator[str]:
+    yield "# bash completion of sglctl; written by `sglctl completion bash`"
+    yield "_sglctl() {"
+    yield "    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}"
+    yield "    local verb='' words='' names='' at"
+    yield "    COMPREPLY=()"
+    yield "    for ((at = 1; at < COMP_CWORD; at++)); do"
+    yield "        case ${COMP_WORDS[at]} in"
+    yield "            -s|--socket|-H) ((at++)) ;;"
+    yield "            -*) ;;"
+    yield "            *) verb=${COMP_WORDS[at]}; break ;;"
+    yield "        esac"
+    yield "    done"
+    yield "    if [[ $previous == -s || $previous == --socket || $previous == -o || $previous == --output ]]; then"
+    yield '        mapfile -t COMPREPLY < <(compgen -f -- "$current")'
+    yield "        return"
+    yield "    fi"
+    yield "    case $verb in"
+    yield f"        '') words='-s -H -h {' '.join(verbs)}' ;;"
+    for name, (_, verb) in verbs.items():
+        options = [option for action in _options(verb) for option in action.option_strings]
+        names = " names=1" if _takes_names(verb) else ""
+        yield f"        {name}) words='{' '.join([*options, *_choices(verb, verbs)])}'{names} ;;"
+    yield "    esac"
+    yield "    if [[ -n $names && $current != -* ]]; then"
+    yield f'        words+=" all $("${{COMP_WORDS[@]:0:at}}" {_NAMES})"'
+    yield "    fi"
+    yield '    mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")'
+    yield "}"
+    yield "complete -F _sglctl sglctl"
+
+
+# --- zsh -------------------------------------------------------------------------------------------------------------
+
+
+def _zsh(verbs: Verbs) -> Iterator[str]:
+    yield "#compdef sglctl"
+    yield "# zsh completion of sglctl; written by `sglctl completion zsh`"
+    yield "_sglctl_names() {"
+    yield "    local -a names"
+    yield f'    names=(all ${{(f)"$(sglctl ${{(kv)opt_args[(I)-s|--socket|-H]}} {_NAMES})"}})'
+    yield "    compadd -a names"
+    yield "}"
+    yield "_sglctl() {"
+    yield "    local state line"
+    yield "    typeset -A opt_args"
+    yield "    local -a verbs=("
+    for name, (text, _) in verbs.items():
+        yield f"        {_quoted(f'{name}:{text}')}"
+    yield "    )"
+    yield "    _arguments -C '(-s --socket)'{-s,--socket}'[socket of the daemon]:socket:_files' \\"
+    yield "        '*-H[a host, over ssh]:host:_hosts' '1:verb:->verb' '*::argument:->argument'"
+    yield "    case $state in"
+    yield "        verb) _describe verb verbs ;;"
+    yield "        argument)"
+    yield "            case $words[1] in"
+    for name, (_, verb) in verbs.items():
+        specs = [_zsh_spec(action) for action in _options(verb)]
+        if choices := _choices(verb, verbs):
+            specs.append(_quoted(f"1:word:({' '.join(choices)})"))
+        specs += ["'*:name:_sglctl_names'"] if _takes_names(verb) else []
+        yield f"                {name}) _arguments {' '.join(specs)} ;;"
+    yield "            esac ;;"
+    yield "    esac"
+    yield "}"
+    yield '_sglctl "$@"'
+
+
+def _zsh_spec(action: argparse.Action) -> str:
+    text = (action.help or "").replace("[", "(").replace("]", ")").replace(":", ",")
+    value = "" if action.nargs == 0 else f":{action.metavar or action.dest}:{_zsh_values(action)}"
+    return " ".join(_quoted(f"{option}[{text}]{value}") for option in action.option_strings)
+
+
+def _zsh_values(action: argparse.Action) -> str:
+    if action.choices:
+        return f"({' '.join(map(str, action.choices))})"
+    return "_files" if action.dest == "output" else ""
+
+
+# --- fish ------------------------------------------------------------------------------------------------------------
+
+
+def _fish(verbs: Verbs) -> Iterator[str]:
+    yield "# fish completion of sglctl; written by `sglctl completion fish`"
+    yield "complete -c sglctl -f"
+    yield "complete -c sglctl -s s -l socket -r -F -d 'socket of the daemon'"
+    yield "complete -c sglctl -s H -x -d 'a host, over ssh'"
+    for name, (text, verb) in verbs.items():
+        yield f"complete -c sglctl -n __fish_use_subcommand -a {name} -d {_quoted(text)}"
+        seen = f"-n '__fish_seen_subcommand_from {name}'"
+        for action in _options(verb):
+            yield f"complete -c sglctl {seen} {_fish_option(action)}"
+        if words := _choices(verb, verbs):
+            yield f"complete -c sglctl {seen} -a '{' '.join(words)}'"
+        if _takes_names(verb):
+            yield f'complete -c sglctl {seen} -a "all (sglctl {_NAMES})"'
+
+
+def _fish_option(action: argparse.Action) -> str:
+    names = [f"-l {one[2:]}" if one.startswith("--") else f"-s {one[1:]}" for one in action.option_strings]
+    value = [] if action.nargs == 0 else ["-r -F"] if action.dest == "output" else ["-x"]
+    choices = [f"-a '{' '.join(map(str, action.choices))}'"] if action.choices else []
+    return " ".join([*names, *value, *choices, "-d", _quoted(action.help or "")])
+
+
+def _quoted(text: str) -> str:
+    """For all three shells: a quote ends the quoted part, stands escaped, and begins another."""
+    return "'" + text.replace("'", "'\\''") + "'"

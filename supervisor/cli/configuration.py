@@ -1,0 +1,120 @@
+"""The verbs about the configuration file: reread, avail, update, reload, add, remove."""
+
+from __future__ import annotations
+
+from supervisor.cli import codes
+from supervisor.cli.connection import RefusedError
+from supervisor.cli.duration import words
+from supervisor.cli.reading import segment
+from supervisor.cli.text import as_json, clean, complain, plain_name, say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from typing import Any
+
+    from supervisor.cli.connection import Client
+
+_NEXT_START = {"restart": "with the next start of the daemon"}
+_LINES = {  # supervisorctl's, as far as it has one
+    "added": ("added process group",),
+    "removed": ("stopped", "removed process group"),
+    "restarted": ("stopped", "updated process group"),
+    "changed": ("updated process group",),
+    "skipped": ("left as it is: it costs a restart",),
+}
+
+
+def reread(client: Client, options: Namespace) -> int:
+    """What the file would change, in supervisorctl's words, with its price, each key below. Nothing is changed."""
+    read = client.get("/v1/config/reread")
+    if options.json:
+        say(as_json(read))
+        return codes.OK
+    changes = read["differences"]
+    for server in changes["servers"]:
+        say(f"{clean(server['name'])}: {clean(server['kind'])}{_price(server, read['last_start_s'])}")
+        _print_keys(server["keys"], {"restart": "restart needed", "live": "live"})
+    if not changes["servers"]:
+        say("No config updates to processes")
+    _print_keys(changes["daemon"], _NEXT_START)
+    return codes.OK
+
+
+def _price(server: Any, last_start_s: dict[str, float]) -> str:
+    if server["kind"] != "changed":
+        return ""
+    if all(key["price"] == "live" for key in server["keys"]):
+        return " (live)"
+    took = last_start_s.get(server["name"]) if server["name"] in last_start_s else None
+    return " (restart needed)" if took is None else f" (restart needed, last start took {words(took)})"
+
+
+def _print_keys(keys: list[Any], prices: dict[str, str]) -> None:
+    for key in keys:
+        before, after = as_json(key["before"]), as_json(key["after"])
+        say(f"  {clean(key['key'])}: {before} -> {after} ({prices[key['price']]})")
+
+
+def avail(client: Client, _: Namespace) -> int:
+    """Every server of the file or in force, in supervisorctl's columns."""
+    for server in client.get("/v1/config/reread")["servers"]:
+        in_use, start = "in use" if server["in_use"] else "avail", "auto" if server["autostart"] else "manual"
+        say(f"{clean(server['name']):<32} {in_use:<9} {start:<9} 999:999")
+    return codes.OK
+
+
+def update(client: Client, options: Namespace) -> int:
+    """Bring the file into force: all of it, or what it says about some servers; told as each is done."""
+    read = client.get("/v1/config/reread")
+    names = [plain_name(name) for name in options.names]
+    known = {server["name"] for server in read["servers"]}
+    unknown = [name for name in names if name not in known and name != "all"]
+    for name in unknown:
+        say(f"{clean(name)}: ERROR (no such process)")
+    everybody = not names or "all" in names
+    changed = [one["name"] for one in read["differences"]["servers"] if everybody or one["name"] in names]
+    results = [_updated(client, name, live=options.live) for name in changed]
+    _print_keys(read["differences"]["daemon"], _NEXT_START)
+    return codes.worst([*results, codes.UNKNOWN if unknown else codes.OK])
+
+
+def _updated(client: Client, name: str, *, live: bool) -> int:
+    """One server: waits as long as it takes to stop."""
+    answer = client.post("/v1/config/update", {"names": [name], "free_only": live}, None)
+    for one in answer["servers"]:
+        if one["kind"] == "failed":
+            complain(f"{name}: ERROR ({one['problem']})")
+            return codes.ERROR
+        for line in _LINES[one["kind"]]:
+            say(f"{clean(name)}: {line}")
+    return codes.OK
+
+
+def add(client: Client, options: Namespace) -> int:
+    """`NAME: added process group`: a server of the file; started if it starts by itself."""
+    return codes.worst([_one(client, "/v1/config/add", name, "added process group") for name in options.names])
+
+
+def remove(client: Client, options: Namespace) -> int:
+    """`NAME: removed process group`: out of the daemon, whatever the file says; it must be stopped."""
+    return codes.worst(
+        [
+            _one(client, f"/v1/servers/{segment(plain_name(name))}/remove", name, "removed process group")
+            for name in options.names
+        ]
+    )
+
+
+def _one(client: Client, target: str, name: str, done: str) -> int:
+    body = {"name": plain_name(name)} if target.endswith("/add") else {}
+    try:
+        client.post(target, body)
+    except RefusedError as error:
+        if error.status == 404:
+            say(f"{clean(name)}: ERROR (no such process)")
+            return codes.UNKNOWN
+        complain(f"{name}: ERROR ({error})")
+        return codes.ERROR
+    say(f"{clean(name)}: {done}")
+    return codes.OK

@@ -1,0 +1,72 @@
+"""update, reload, add, remove: supervisorctl's lines, exit codes, and no surprise restarts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from supervisor.config import load
+from tests.api.fake import FakeControl
+from tests.cli.conftest import Sglctl
+
+
+@pytest.fixture
+def file(control: FakeControl, tmp_path: Path) -> Path:
+    """kimi has changed, draft is gone, third is new since the daemon has read it."""
+    path = tmp_path / "c.toml"
+    places = f'[daemon]\nstate_dir = "{tmp_path}/st"\nlog_dir = "{tmp_path}/lg"\n'
+    path.write_text(places + '[server.kimi]\ncommand = ["engine"]\n[server.draft]\ncommand = ["engine"]\n')
+    control.config_path, control.configuration = str(path), load(path)
+    path.write_text(
+        places + 'listen = ""\n[server.kimi]\ncommand = ["engine", "-v"]\n[server.third]\ncommand = ["engine"]\n'
+    )
+    return path
+
+
+@pytest.mark.parametrize("words", [["update"], ["update", "all"], ["reload"]])
+async def test_everything_is_brought_into_force(sglctl: Sglctl, file: Path, words: list[str]) -> None:
+    outcome = await sglctl(*words)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.splitlines() == [
+        "draft: stopped",
+        "draft: removed process group",
+        "kimi: stopped",
+        "kimi: updated process group",
+        "third: added process group",
+        '  daemon.listen: "127.0.0.1:9877" -> "" (with the next start of the daemon)',
+    ]
+
+
+async def test_one_server_is_updated_and_the_others_wait(sglctl: Sglctl, control: FakeControl, file: Path) -> None:
+    outcome = await sglctl("update", "kimi:*", "none", "--live")
+    assert outcome.code == 4
+    assert "none: ERROR (no such process)" in outcome.out
+    assert [(names, free_only) for names, _, free_only in control.updates] == [(("kimi",), True)]
+
+
+async def test_a_broken_file_is_told(sglctl: Sglctl, control: FakeControl, file: Path) -> None:
+    file.write_text("[server.kimi]\ncomand = 1\n")
+    outcome = await sglctl("update")
+    assert (outcome.code, outcome.out, control.updates) == (1, "", [])
+    assert "server.kimi.comand: unknown key" in outcome.err
+
+
+async def test_add_and_remove(sglctl: Sglctl, file: Path) -> None:
+    await sglctl("reread")
+    assert await sglctl("add", "third") == (0, "third: added process group\n", "")
+    assert (await sglctl("add", "third")).code == 1
+    assert await sglctl("remove", "draft") == (0, "draft: removed process group\n", "")
+    assert (await sglctl("remove", "draft")).code == 4
+    outcome = await sglctl("remove", "kimi")
+    assert (outcome.code, outcome.err) == (
+        1,
+        "kimi: ERROR (cannot remove kimi: it is still running; stop it first)\n",
+    )
+
+
+@pytest.mark.parametrize("name", ["kimi:*", "kimi:kimi", "kimi:"])
+async def test_a_server_is_a_group_of_its_own_name(sglctl: Sglctl, control: FakeControl, name: str) -> None:
+    assert (await sglctl("status", name)).out.startswith("kimi   ")
+    assert (await sglctl("restart", name)).out == "kimi: restarted\n"
+    assert (await sglctl("status", "kimi:other")).code == 4
