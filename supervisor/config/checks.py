@@ -23,7 +23,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 def check_daemon(daemon: DaemonConfig) -> Problems:
     """What is wrong with the daemon's own table on this host."""
-    return [(join("daemon", key), text) for key, text in _daemon_problems(daemon)]
+    return [(f"daemon.{key}", text) for key, text in _daemon_problems(daemon)]
 
 
 def check_server(server: ServerConfig) -> Problems:

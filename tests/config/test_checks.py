@@ -51,6 +51,39 @@ def test_a_missing_command_is_told(problems: Problems, command: str) -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
+        ('before_start = [""]', "before_start[0]: expected the program to run, got an empty text"),
+        ('on_change = ["e", "\\u0000"]', "on_change: contains a NUL byte, which no argument can carry"),
+        ('webhook = "hooks.example/SECRET"', 'webhook: expected an address such as "https://host/path"'),
+        ('timeout = "0s"', "timeout: expected more than no time"),
+        (
+            'headers = {"X Y" = "z"}',
+            'headers."X Y": expected a header\'s name and a value of printable ASCII characters',
+        ),
+    ],
+)
+def test_hooks_are_checked_for_all_servers_and_for_one(
+    problems: Problems, tmp_path: Path, text: str, line: str
+) -> None:
+    server = '[server.a]\ncommand = ["e"]\n'
+    assert problems(f"{server}hooks = {{{text}}}") == (f"server.a.hooks.{line}",)
+    (told,) = problems(daemon(tmp_path) + f"hooks = {{{text}}}\n{server}")
+    assert told.endswith(f"daemon.hooks.{line}")
+
+
+def test_hooks_are_told_of_known_events_only(problems: Problems) -> None:
+    (told,) = problems('[server.a]\ncommand = ["e"]\nhooks = {events = ["running", "exploded"]}')
+    assert "server.a.hooks.events" in told
+    assert "exploded" in told
+
+
+def test_the_daemons_log_file_has_a_full_path(problems: Problems, tmp_path: Path) -> None:
+    (told,) = problems(daemon(tmp_path, log_file='"daemon.log"') + '[server.a]\ncommand = ["e"]')
+    assert "daemon.log_file: expected a path that begins with" in told
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
         ('command = [""]', "server.a.command[0]: expected the program to run, got an empty text"),
         ('command = ["e", "\\u0000"]', "server.a.command[1]: contains a NUL byte, which no argument can carry"),
         (
