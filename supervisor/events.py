@@ -187,7 +187,7 @@ class CanaryAnswered(Event, frozen=True):
 
 
 class HostOomKilled(Event, frozen=True):
-    """The kernel's OOM killer ended a process of the attempt; `source` says how we know. pid 0: it is not told which."""
+    """The kernel's OOM killer ended a process of the attempt; `source` says how we know. pid 0: nobody knows which."""
 
     attempt: int
     pid: int = 0

@@ -90,7 +90,7 @@ class ExitView(msgspec.Struct, frozen=True):
 
 
 class StopView(msgspec.Struct, frozen=True):
-    """How far the last end of an attempt went (evidence, term, kill), in seconds since its first step; None = not yet."""
+    """How far the last end of an attempt went (evidence, term, kill); seconds since its first step, None = not yet."""
 
     stage: str = ""
     exit_s: float | None = None  # the leader has exited
