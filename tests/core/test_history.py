@@ -22,9 +22,7 @@ def start(silence_s: float, seconds: float = 60.0, *, key: str = "k", capacity: 
 
 
 def budgets(*records: StartRecord, learned: DetectorMode = DetectorMode.AUTO) -> Budgets:
-    settings = Settings(
-        name="x", deadlines=LIMITS, history_key="k", detectors=DetectorSettings(learned=learned)
-    )
+    settings = Settings(name="x", deadlines=LIMITS, history_key="k", detectors=DetectorSettings(learned=learned))
     return Budgets(settings, History(records))
 
 

@@ -77,7 +77,7 @@ def quarantined() -> World:
 
 STORIES = {
     "stopped": lambda: World(SETTINGS),
-    "launch": lambda: starting(),
+    "launch": starting,
     "weights": lambda: starting(*LOADING),
     "memory": lambda: starting(*LOADING, *LOADED),
     "capture": lambda: starting(*LOADING, *LOADED, *CAPTURING),
@@ -135,7 +135,9 @@ def test_a_phases_deadline_is_the_same_as_before() -> None:
 
 def test_a_deadline_that_passed_while_nobody_watched_waits_for_the_log_to_be_read() -> None:
     world = starting(*LOADING, *LOADED, *CAPTURING)
-    world.written.append((world.now + 170, "Capturing batches (bs=8 avail_mem=9.17 GB): 10%|█ | 3/30 [00:10<01:30,  1.0s/it]"))
+    world.written.append(
+        (world.now + 170, "Capturing batches (bs=8 avail_mem=9.17 GB): 10%|█ | 3/30 [00:10<01:30,  1.0s/it]")
+    )
     world.daemon_dies(200.0)
     world.until(world.now + 100)
     assert world.state is State.STARTING

@@ -18,8 +18,12 @@ LOADING = (
     STAMP.format(2, " TP1", "Load weight begin. avail mem=78.00 GB"),
 )
 LOADED = (
-    STAMP.format(9, " TP0", "Load weight end. type=LlamaForCausalLM, dtype=torch.bfloat16, avail mem=70 GB, mem usage=8 GB."),
-    STAMP.format(9, " TP1", "Load weight end. type=LlamaForCausalLM, dtype=torch.bfloat16, avail mem=70 GB, mem usage=8 GB."),
+    STAMP.format(
+        9, " TP0", "Load weight end. type=LlamaForCausalLM, dtype=torch.bfloat16, avail mem=70 GB, mem usage=8 GB."
+    ),
+    STAMP.format(
+        9, " TP1", "Load weight end. type=LlamaForCausalLM, dtype=torch.bfloat16, avail mem=70 GB, mem usage=8 GB."
+    ),
 )
 CAPTURING = (
     STAMP.format(11, " TP0", "Capture cuda graph begin. This can take up to several minutes. avail mem=9.92 GB"),
@@ -515,18 +519,6 @@ def test_the_first_look_at_the_devices_may_take_longer_than_a_servers_own_patien
     world.until(world.now + SETTINGS.reclaim.own_limit_s - 5)
     assert world.state is State.RECLAIMING, "the patience begins when something was seen"
     assert world.settle() is State.QUARANTINED
-
-
-@pytest.mark.parametrize("obstacle", [replace(FOREIGN, refuse=True), OUT])
-def test_who_has_removed_the_obstacle_starts_what_had_been_given_up(obstacle: e.DevicesChecked) -> None:
-    world = World()
-    world.dirty = obstacle
-    world.start()
-    assert world.settle() in (State.FATAL, State.QUARANTINED)
-    world.dirty = None
-    world.start()  # it was wanted up all the time
-    world.until(world.now + 1)
-    assert world.state is State.STARTING
 
 
 @pytest.mark.parametrize("obstacle", [replace(FOREIGN, refuse=True), OUT])

@@ -22,6 +22,7 @@ from supervisor.core.settings import Settings
 from supervisor.lines import LineCutter
 from supervisor.profile import facts, load_profile
 from supervisor.saved import SavedServer
+from supervisor.snapshot import ServerSnapshot
 
 Answer = Callable[[Any], "list[tuple[float, e.AnyEvent]]"]
 
@@ -169,7 +170,7 @@ class World:
         return self.server.state
 
     @property
-    def facts_now(self):  # noqa: ANN201 - a snapshot
+    def facts_now(self) -> ServerSnapshot:
         return self.server.snapshot()
 
     # --- the world's answers -------------------------------------------------------------------------------------

@@ -60,9 +60,7 @@ async def test_a_kill_inside_a_servers_cgroup_is_that_servers(devices: Devices) 
     news = HostNews(lambda: (kimi, glm), devices)
     await news.take(OomKill(77, "python", "/s.service/servers/kimi", "/s.service/servers/kimi"))
     await news.take(OomKill(77, "python"))  # the kernel's second line about the same one
-    assert kimi.told == [
-        HostOomKilled(3, 77, "python", "kernel log, the limit of /s.service/servers/kimi was used up")
-    ]
+    assert kimi.told == [HostOomKilled(3, 77, "python", "kernel log, the limit of /s.service/servers/kimi was used up")]
     assert glm.told == []
 
 
