@@ -1,0 +1,120 @@
+"""The configuration changes while the daemon runs; only what must be restarted is, and nothing runs twice."""
+
+import os
+import signal
+from pathlib import Path
+
+from tests.e2e.host import Host, until
+
+
+def running(host: Host, name: str) -> None:
+    until(lambda: host.show(name)["lifecycle"]["value"] == "running", 30, f"{name} is healthy")
+
+
+def test_a_live_change_reaches_a_running_server_without_its_notice(host: Host) -> None:
+    host.fake("kimi", "--tp", "2", sole=True)
+    host.start()
+    running(host, "kimi")
+    before = host.show("kimi")
+
+    host.servers["kimi"]["restart"] = {"backoff": "100ms", "jitter": 0.0, "budget": 9}
+    host.write_config()
+    assert host.ctl("reread").stdout.splitlines()[0] == "kimi: changed (live)"
+    done = host.ctl("update")
+    assert (done.returncode, done.stdout) == (0, "kimi: updated process group\n")
+
+    after = host.show("kimi")
+    assert (after["pid"], after["attempt"], after["state"]) == (before["pid"], before["attempt"], "RUNNING")
+    assert after["budget_remaining"] == 9
+    assert after["uptime_s"] >= before["uptime_s"]
+    os.kill(after["pid"], signal.SIGKILL)  # the new core's tasks watch it as the old one's did
+    host.wait_for("kimi", "lifecycle", "backoff")
+    until(lambda: host.show("kimi")["attempt"] == 2 and host.show("kimi")["healthy"], 30, "healthy again")
+    assert not host.collisions("kimi")
+
+
+def test_a_live_change_during_a_start_and_another_one_at_rest(host: Host) -> None:
+    host.fake("kimi", "--tp", "2", "--scenario", "slow:phase=weights,factor=3")
+    host.fake("draft", autostart=False)
+    host.start()
+    host.wait_for("kimi", "phase", "weights")
+    pid = host.show("kimi")["pid"]
+    for name in ("kimi", "draft"):
+        host.servers[name]["stop"] = {"grace": "7s"}
+    host.write_config()
+    assert host.ctl("update").stdout == "draft: updated process group\nkimi: updated process group\n"
+    running(host, "kimi")
+    assert (host.show("kimi")["pid"], host.show("kimi")["attempt"]) == (pid, 1)
+    assert host.show("draft")["state"] == "STOPPED"
+    assert host.ctl("start", "--wait", "draft").returncode == 0
+
+
+def test_a_change_of_the_command_restarts_that_server_alone(host: Host) -> None:
+    host.fake("kimi", sole=True)
+    host.fake("other")
+    host.start()
+    running(host, "kimi")
+    running(host, "other")
+    others = host.show("other")["pid"]
+    host.servers["kimi"]["environment"] = {"NEW": "1"}
+    host.write_config()
+    assert "kimi: changed (restart needed, last start took " in host.ctl("reread").stdout
+
+    done = host.ctl("update")
+
+    assert done.stdout == "kimi: stopped\nkimi: updated process group\n"
+    until(lambda: host.show("kimi")["attempt"] == 2 and host.show("kimi")["healthy"], 30, "healthy again")
+    assert b"NEW=1" in Path(f"/proc/{host.show('kimi')['pid']}/environ").read_bytes().split(b"\0")
+    assert host.show("other")["pid"] == others
+    assert not host.collisions("kimi")
+    reasons = [event["reason"] for event in host.events("kimi", "goal")]
+    assert any("update by uid " in reason for reason in reasons)
+
+
+def test_servers_come_and_go_and_a_broken_file_changes_nothing(host: Host) -> None:
+    host.fake("kimi")
+    host.start()
+    running(host, "kimi")
+    host.config.write_text(host.config.read_text() + "\n[server.new]\ncomand = 1\n")
+    broken = host.ctl("update")
+    assert broken.returncode == 1
+    assert "server.new.comand: unknown key" in broken.stderr
+    assert host.show("kimi")["healthy"]
+
+    kimi = host.servers.pop("kimi")
+    host.fake("new")
+    host.write_config()
+    done = host.ctl("update")
+    assert done.stdout.splitlines() == ["kimi: stopped", "kimi: removed process group", "new: added process group"]
+    assert not host.processes("kimi")
+    running(host, "new")
+    assert host.ctl("status", "kimi").returncode == 4
+
+    host.servers["kimi"] = kimi
+    host.write_config()
+    assert host.ctl("reread").returncode == 0
+    assert host.ctl("add", "kimi").returncode == 0
+    running(host, "kimi")
+    assert host.show("kimi")["attempt"] == 2, "attempts are counted on"
+    assert host.ctl("remove", "kimi").returncode == 1
+    assert host.ctl("stop", "kimi").returncode == 0
+    assert host.ctl("remove", "kimi").returncode == 0
+
+
+def test_a_reload_applies_what_is_free_and_tells_the_price_of_the_rest(host: Host) -> None:
+    host.fake("kimi")
+    host.fake("draft")
+    daemon = host.start()
+    running(host, "kimi")
+    running(host, "draft")
+    pids = {name: host.show(name)["pid"] for name in ("kimi", "draft")}
+    host.servers["kimi"]["restart"] = {"budget": 7}
+    host.servers["draft"]["environment"] = {"NEW": "1"}
+    host.fake("new")
+    host.write_config()
+    os.kill(daemon.pid, signal.SIGHUP)
+    daemon.wait_until_said("configuration applied", server="new", kind="added")
+    daemon.wait_until_said("configuration differs", server="draft", price="a restart, by sglctl update")
+    until(lambda: host.show("kimi")["budget_remaining"] == 7, 10, "the new budget")
+    assert {name: host.show(name)["pid"] for name in pids} == pids
+    running(host, "new")
