@@ -30,7 +30,7 @@ class Budgets:
         """
         base = self._settings.limit(phase)
         lesson = self._lesson(phase)
-        if lesson is None or not self._acts(lesson) or lesson.stall_s() >= base.stall_s:
+        if lesson is None or not self._acts(lesson) or not _shortens(lesson.stall_s(), base):
             return base
         idle_s = min(base.idle_s, lesson.stall_s()) if base.idle_s < math.inf else base.idle_s
         return PhaseLimit(min(base.stall_s, lesson.stall_s(pace)), base.limit_s, idle_s, base.floor_s, "learned")
@@ -38,7 +38,7 @@ class Budgets:
     def observed_stall_s(self, phase: str, pace: float = 1.0) -> float | None:
         """The learned patience that does not act yet; None when it acts or there is none."""
         lesson = self._lesson(phase)
-        if lesson is None or self._acts(lesson) or lesson.stall_s(pace) >= self._settings.limit(phase).stall_s:
+        if lesson is None or self._acts(lesson) or not _shortens(lesson.stall_s(pace), self._settings.limit(phase)):
             return None
         return lesson.stall_s(pace)
 
@@ -83,6 +83,11 @@ class Budgets:
     def _acts(self, lesson: Lesson) -> bool:
         mode = self._settings.detectors.learned
         return mode is DetectorMode.ENFORCE or (mode is DetectorMode.AUTO and lesson.enough)
+
+
+def _shortens(stall_s: float, base: PhaseLimit) -> bool:
+    """A deadline that is switched off stays off, whatever was learned."""
+    return stall_s < base.stall_s < math.inf
 
 
 def _explain(phase: str, limit: PhaseLimit, lesson: Lesson | None) -> str:

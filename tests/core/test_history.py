@@ -161,3 +161,13 @@ def test_a_slow_start_gets_more_patience_with_silence_unless_it_is_idle() -> Non
     assert it.limit("weights", pace=4.0).stall_s == 160
     assert it.limit("weights", pace=4.0).idle_s == 40
     assert it.limit("weights", pace=100.0).stall_s == 600
+
+
+def test_a_deadline_that_is_switched_off_is_not_switched_on_by_learning() -> None:
+    limits = {"healthy": PhaseLimit(math.inf, math.inf, math.inf, 0.0)}
+    records = [StartRecord("k", 100, (PhaseRecord("healthy", 0.1, 0.1),))] * 5
+    for mode in DetectorMode:
+        settings = Settings(name="x", deadlines=limits, history_key="k", detectors=DetectorSettings(learned=mode))
+        it = Budgets(settings, History(records))
+        assert math.isinf(it.limit("healthy").stall_s)
+        assert it.observed_stall_s("healthy") is None
