@@ -11,7 +11,7 @@ SYSCONFDIR ?= /etc
 PROGRAM = $(PREFIX)/lib/sglang-supervisor
 STAGED = $(DESTDIR)$(PROGRAM)
 
-.PHONY: help venv demo test check format slow real bench docs wheel install files constraints clean
+.PHONY: help venv demo test check format slow real bench docs screenshots wheel install files constraints clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ bench: $(STAMP) ## measurements, each beside a peer
 
 docs: $(STAMP) ## write the generated parts of docs/
 	$(BIN)/python docs/generate.py
+
+screenshots: $(STAMP) ## pictures of the status page for docs/ (needs chromium)
+	$(BIN)/python -m tests.web.screenshots docs/screenshots
 
 wheel: $(STAMP) ## build dist/*.whl
 	$(BIN)/python -m build --wheel --no-isolation

@@ -20,6 +20,7 @@ from supervisor.api.operation import Call, Operation, answer, endpoint, error, p
 from supervisor.api.schema import document
 from supervisor.api.supervisord import routes as supervisord_routes
 from supervisor.metrics import operations as metrics
+from supervisor.web import operations as web
 
 log = structlog.get_logger()
 
@@ -58,6 +59,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "/v1/openapi.json", "describeApi", "This description", describe_api, on_tcp=True),
     *probes.OPERATIONS,
     *metrics.OPERATIONS,
+    *web.OPERATIONS,
 )
 
 

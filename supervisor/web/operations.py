@@ -1,0 +1,121 @@
+"""Operations of the status page: the document, its updates as server-sent events, its three assets."""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import math
+from collections.abc import AsyncIterator
+from hashlib import sha256
+from weakref import WeakKeyDictionary
+
+import anyio
+import msgspec
+from starlette.responses import Response, StreamingResponse
+
+from supervisor.api.control import Control
+from supervisor.api.operation import Call, Operation
+from supervisor.web.page import content, document
+
+AT_MOST_EVERY_S = 1.0  # however much changes
+STARTING_EVERY_S = 2.0  # bars and lanes move without anything being announced
+QUIET_EVERY_S = 15.0  # also tells a proxy that the connection lives
+EVENT_STREAM = "text/event-stream"
+
+# Nothing from elsewhere, nothing inline: what a log line smuggles in is neither style nor script.
+_POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": _POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+}
+_ASSETS = {"/style.css": "text/css", "/app.js": "text/javascript", "/icon.svg": "image/svg+xml"}
+
+
+class _Rendered(msgspec.Struct, frozen=True):
+    at: float
+    change: int
+    html: str
+
+
+_rendered: WeakKeyDictionary[Control, dict[bool, _Rendered]] = WeakKeyDictionary()
+
+
+async def show_page(call: Call) -> Response:
+    html = document(call.control, full=_full(call))
+    return Response(html, media_type="text/html", headers=HEADERS | {"cache-control": "no-store"})
+
+
+async def follow(call: Call) -> Response:
+    headers = HEADERS | {"cache-control": "no-store", "x-accel-buffering": "no"}
+    return StreamingResponse(_updates(call.control, full=_full(call)), media_type=EVENT_STREAM, headers=headers)
+
+
+def _full(call: Call) -> bool:
+    """The kernel has told who reads over the socket; over TCP it may be anybody on this host."""
+    return bool(call.by)
+
+
+async def _updates(control: Control, *, full: bool) -> AsyncIterator[bytes]:
+    """The changing part, now and whenever it is another one."""
+    told = ""
+    while True:
+        change = control.change()
+        html = _current(control, full=full)
+        if html != told:
+            told = html
+            yield _framed(html)
+        else:
+            yield b": nothing new\n\n"
+        await anyio.sleep(AT_MOST_EVERY_S)
+        starting = any(snapshot.lifecycle.value == "starting" for snapshot in control.snapshots())
+        pause_s = STARTING_EVERY_S - AT_MOST_EVERY_S if starting else QUIET_EVERY_S
+        with anyio.move_on_after(pause_s):
+            await control.changed(change)
+
+
+def _current(control: Control, *, full: bool) -> str:
+    """Rendered once for all who look: many open tabs cost what one costs."""
+    known = _rendered.setdefault(control, {})
+    now, before = control.clock().monotonic, known.get(full)
+    if before is None or not math.isclose(before.at, now, abs_tol=AT_MOST_EVERY_S) or before.change != control.change():
+        before = known[full] = _Rendered(now, control.change(), content(control, full=full))
+    return before.html
+
+
+def _framed(html: str) -> bytes:
+    lines = "".join(f"data: {line}\n" for line in html.split("\n"))
+    return f"event: content\n{lines}\n".encode()
+
+
+async def show_asset(call: Call) -> Response:
+    path = call.request.url.path
+    body, tag = _asset(path)
+    headers = HEADERS | {"etag": tag, "cache-control": "no-cache"}
+    if call.request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    return Response(body, media_type=_ASSETS[path], headers=headers)
+
+
+@functools.lru_cache(maxsize=len(_ASSETS))
+def _asset(path: str) -> tuple[bytes, str]:
+    body = (importlib.resources.files("supervisor.web") / "static" / path.removeprefix("/")).read_bytes()
+    return body, f'"{sha256(body).hexdigest()[:16]}"'
+
+
+def _asset_operation(path: str, name: str, summary: str) -> Operation:
+    return Operation("GET", path, name, summary, show_asset, media_types=(_ASSETS[path],), on_tcp=True)
+
+
+OPERATIONS = (
+    Operation("GET", "/", "showPage", "The status page", show_page, media_types=("text/html",), on_tcp=True),
+    Operation("GET", "/live", "followPage", "Updates of the page", follow, media_types=(EVENT_STREAM,), on_tcp=True),
+    _asset_operation("/style.css", "showStyle", "The page's style"),
+    _asset_operation("/app.js", "showScript", "The page's script"),
+    _asset_operation("/icon.svg", "showIcon", "The page's icon"),
+)

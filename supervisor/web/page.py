@@ -1,0 +1,100 @@
+"""The status page as one document, and the part of it that changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from supervisor.api.control import Control
+from supervisor.api.words import is_healthy
+from supervisor.core.gpuviews import GpusView
+from supervisor.snapshot import ServerSnapshot
+from supervisor.web import gpus, servers
+from supervisor.web.markup import Child, Html, tag
+
+TITLE = "SGLang Supervisor"
+_HELP = "Reasons, evidence and log lines of a serving server are shown over the control socket only: "
+_SICK = ("fatal", "quarantined")
+
+
+def document(control: Control, *, full: bool) -> str:
+    """The whole page. Without JavaScript it loads itself again every ten seconds."""
+    refresh = tag("noscript", tag("meta", http_equiv="refresh", content="10"))
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", _title(control.snapshots())),
+        tag("link", rel="icon", href="/icon.svg", type="image/svg+xml"),
+        tag("link", rel="stylesheet", href="/style.css"),
+        tag("script", src="/app.js", defer=True),
+        refresh,
+    )
+    body = tag(
+        "body",
+        tag("a", "To the servers", href="#table", class_="skip"),
+        tag("p", id="announce", class_="unseen", role="status", aria_live="polite"),
+        content(control, full=full),
+    )
+    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def content(control: Control, *, full: bool) -> Html:
+    """What is sent again with every change."""
+    snapshots, clock, view = list(control.snapshots()), control.clock(), control.gpus()
+    info = control.daemon_info()
+    header = tag(
+        "header",
+        tag("h1", TITLE),
+        tag("p", *_counts(snapshots), class_="counts"),
+        tag("p", "as of now", id="live", class_="live", data_state="still"),
+    )
+    alarms = list(_alarms(snapshots, view, control))
+    attention = tag("ul", *alarms, class_="alarms", aria_label="Needs attention") if alarms else None
+    listing = tag("section", tag("h2", "Servers", id="servers", class_="unseen"), servers.table(snapshots, clock))
+    each = [servers.details(snapshot, clock, full=full) for snapshot in snapshots]
+    main = tag("main", attention, listing, tag("section", *each), gpus.section(view, clock, full=full))
+    footer = tag("footer", tag("p", f"version {info.version}, pid {info.pid}"), None if full else _hint(control))
+    return tag("div", header, main, footer, id="content", data_now=f"{clock.wall:.1f}", data_title=_title(snapshots))
+
+
+def _title(snapshots: Sequence[ServerSnapshot]) -> str:
+    """The tab tells whether all is well."""
+    wanted = [snapshot for snapshot in snapshots if snapshot.goal == "up"]
+    ready = sum(is_healthy(snapshot) for snapshot in wanted)
+    return f"{ready}/{len(wanted)} serving - {TITLE}"
+
+
+def _counts(snapshots: list[ServerSnapshot]) -> list[Child]:
+    counts: dict[str, int] = {}
+    for snapshot in snapshots:
+        word = servers.state_word(snapshot)
+        counts[word] = counts.get(word, 0) + 1
+    return [tag("span", f"{count} {word}", class_=f"count {word.replace(' ', '-')}") for word, count in counts.items()]
+
+
+def _alarms(snapshots: list[ServerSnapshot], view: GpusView, control: Control) -> Iterator[Html]:
+    """What somebody should look at now, the worst first."""
+    clock = control.clock()
+    for snapshot in snapshots:
+        if snapshot.lifecycle.value in _SICK and snapshot.goal == "up":
+            found = snapshot.diagnosis
+            why = f": {found.cause}. {found.remedy}" if found and found.cause else ""
+            yield _alarm("bad", snapshot.name, f"{snapshot.lifecycle.value}, wanted up{why}")
+    for snapshot in snapshots:
+        if servers.deadline_share(snapshot, clock) >= 0.75 and snapshot.lifecycle.value == "starting":
+            yield _alarm("warning", snapshot.name, "will soon be called stalled")
+        elif servers.state_word(snapshot) == "not ready":
+            yield _alarm("warning", snapshot.name, f"runs and takes no requests ({snapshot.verdict.value})")
+    for gpu in view.gpus:
+        if gpu.state in ("quarantined", "lost", "missing"):
+            yield tag("li", tag("a", f"GPU {gpu.index}", href="#gpus"), f" {gpu.state}: {gpu.reason}", class_="bad")
+
+
+def _alarm(kind: str, name: str, text: str) -> Html:
+    return tag("li", tag("a", name, href=f"#server-{name}"), f" {text}", class_=kind)
+
+
+def _hint(control: Control) -> Html:
+    socket = control.config().daemon.socket
+    return tag("p", _HELP, tag("code", f"ssh -L 9878:{socket} HOST"), ", then http://localhost:9878/")

@@ -1,0 +1,324 @@
+"""Shows the servers: a table of all, and for each how its start goes, what went wrong before, what it said last."""
+
+from __future__ import annotations
+
+import re
+
+from supervisor.api.control import Clock
+from supervisor.api.words import is_healthy
+from supervisor.config.secrets import HIDDEN, is_secret
+from supervisor.core import outlook
+from supervisor.core.outlook import progress
+from supervisor.snapshot import IncidentView, RankView, ServerSnapshot, StartupView
+from supervisor.units import format_duration
+from supervisor.web.lanes import lanes
+from supervisor.web.markup import Child, Html, tag
+from supervisor.web.stages import COLOURS, colour_of, stages
+
+INCIDENTS = 5  # of one server
+LINES = 16
+LINE_MAX = 200
+_NAMED = re.compile(r"([\w-]+)(['\"]?\s*[=:]\s*)(?![({\[])('[^']*'|\"[^\"]*\"|[^\s,)]+)")
+_SYMBOLS = {
+    "running": "●",
+    "starting": "◐",
+    "draining": "◑",
+    "stopping": "◑",
+    "reclaiming": "◌",
+    "backoff": "↻",
+    "fatal": "✕",
+    "quarantined": "⊘",
+    "stopped": "○",
+}
+_FOLLOWED = {
+    "backoff": "restarted",
+    "relaunch": "restarted",
+    "fatal": "given up",
+    "quarantine": "quarantined",
+    "rest": "left stopped",
+}
+_NEAR = 0.75  # of the patience with silence
+
+
+def table(snapshots: list[ServerSnapshot], clock: Clock) -> Html:
+    """All servers at a glance."""
+    heads = ("Server", "State", "What it does", "Ready", "GPUs", "Restarts")
+    head = tag("tr", *(tag("th", text, scope="col") for text in heads))
+    rows = [_row(snapshot, clock) for snapshot in snapshots]
+    if not rows:
+        return tag("p", "No server is configured.", class_="quiet")
+    caption = tag("caption", "All servers", class_="unseen")
+    return tag("table", caption, tag("thead", head), tag("tbody", *rows), class_="servers", id="table")
+
+
+def _row(snapshot: ServerSnapshot, clock: Clock) -> Html:
+    name = snapshot.name
+    return tag(
+        "tr",
+        tag("th", tag("a", name, href=f"#server-{name}"), scope="row"),
+        _cell("State", badge(snapshot)),
+        _cell("What it does", *_doing(snapshot, clock)),
+        _cell("Ready", _ready(snapshot, clock)),
+        _cell("GPUs", _span_of(snapshot.gpus) or "none"),
+        _cell("Restarts", _restarts(snapshot)),
+        id=f"row-{name}",
+        data_server=name,
+        data_state=state_word(snapshot),
+    )
+
+
+def _cell(label: str, *children: Child) -> Html:
+    """The label is shown on narrow screens, where a row becomes a card."""
+    return tag("td", tag("span", label, class_="label"), tag("div", *children), class_="cell")
+
+
+def state_word(snapshot: ServerSnapshot) -> str:
+    """The lifecycle, but for a running server that cannot be used."""
+    state = snapshot.lifecycle.value
+    if state != "running" or is_healthy(snapshot):
+        return state
+    return "not ready"
+
+
+def badge(snapshot: ServerSnapshot) -> Html:
+    """State as symbol, word and colour: none of them alone."""
+    word = state_word(snapshot)
+    symbol = tag("span", _SYMBOLS.get(snapshot.lifecycle.value, "?"), aria_hidden="true")
+    return tag("span", symbol, " ", word, class_=f"badge {word.replace(' ', '-')}")
+
+
+def _doing(snapshot: ServerSnapshot, clock: Clock) -> list[Child]:
+    match snapshot.lifecycle.value:
+        case "starting" if snapshot.start is not None:
+            return _starting(snapshot, snapshot.start, clock)
+        case "running":
+            return [snapshot.verdict.value, " for ", since(snapshot.verdict.since, clock)]
+        case "backoff" if snapshot.backoff_until is not None:
+            return [*_cause_of(snapshot), "next start in ", until(snapshot.backoff_until, clock)]
+        case "fatal" | "quarantined":
+            return [*_cause_of(snapshot), "since ", since(snapshot.lifecycle.since, clock), " ago"]
+        case _:
+            return [
+                snapshot.stop_stage or "",
+                " for " if snapshot.stop_stage else "for ",
+                since(snapshot.lifecycle.since, clock),
+            ]
+
+
+def _starting(snapshot: ServerSnapshot, start: StartupView, clock: Clock) -> list[Child]:
+    said: list[Child] = [tag("b", start.phase), " for ", since(start.since, clock)]
+    if (ratio := progress(start)) is not None:
+        said.append(_progress(snapshot.engine, start.phase, ratio))
+    if slow := sorted(outlook.laggards(start)):
+        said += [tag("span", "slow: ", ", ".join(slow[:4]), class_="slow-note"), " "]
+    if snapshot.deadline is not None and snapshot.last_progress is not None:
+        near = deadline_share(snapshot, clock) >= _NEAR
+        told = ("silent for ", since(snapshot.last_progress, clock), ", stalled in ", until(snapshot.deadline, clock))
+        said.append(tag("span", *told, class_="deadline near" if near else "deadline"))
+    return said
+
+
+def deadline_share(snapshot: ServerSnapshot, clock: Clock) -> float:
+    """How much of the patience with its silence is used; 0 when there is no deadline."""
+    if snapshot.deadline is None or snapshot.last_progress is None:
+        return 0.0
+    patience_s = snapshot.deadline - snapshot.last_progress
+    return (clock.monotonic - snapshot.last_progress) / patience_s if patience_s > 0 else 1.0
+
+
+def _progress(engine: str, phase: str, ratio: float) -> Html:
+    bar = tag("rect", width=f"{100 * ratio:.1f}%", height=8, rx=4, class_=f"c{colour_of(engine, phase)}")
+    groove = tag("rect", width="100%", height=8, rx=4, class_="groove")
+    picture = tag("svg", groove, bar, height=8, class_="progress", role="img", aria_label=f"{ratio:.0%}")
+    return tag("span", picture, tag("span", f"{ratio:.0%}", class_="percent"), class_="with-progress")
+
+
+def _cause_of(snapshot: ServerSnapshot) -> list[Child]:
+    cause = snapshot.diagnosis.cause if snapshot.diagnosis else ""
+    return [tag("b", cause), ", "] if cause else []
+
+
+def _ready(snapshot: ServerSnapshot, clock: Clock) -> Child:
+    if snapshot.ready_since is not None:
+        return tag("span", "for ", since(snapshot.ready_since, clock))
+    at = outlook.ready_at(snapshot, clock.monotonic)
+    if at is not None:
+        late = at <= clock.monotonic
+        return tag("span", "any moment" if late else "in about ", None if late else until(at, clock))
+    return tag("span", "first start" if snapshot.lifecycle.value == "starting" else "no", class_="quiet")
+
+
+def _restarts(snapshot: ServerSnapshot) -> Child:
+    if not snapshot.restarts:
+        return "0"
+    return f"{snapshot.restarts} ({snapshot.budget_remaining} left)"
+
+
+def _span_of(gpus: tuple[int, ...]) -> str:
+    """0-3,6 of 0, 1, 2, 3, 6."""
+    parts: list[list[int]] = []
+    for gpu in sorted(gpus):
+        if parts and gpu == parts[-1][-1] + 1:
+            parts[-1].append(gpu)
+        else:
+            parts.append([gpu])
+    return ",".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else f"{part[0]}" for part in parts)
+
+
+# --- one server ------------------------------------------------------------------------------------------------------
+
+
+def details(snapshot: ServerSnapshot, clock: Clock, *, full: bool) -> Html:
+    """Everything else about one server; open when there is something to look at."""
+    quiet = snapshot.lifecycle.value in ("running", "stopped") and is_healthy(snapshot) == (snapshot.goal == "up")
+    summary = tag("summary", tag("h3", snapshot.name), badge(snapshot), _attempt(snapshot))
+    parts = [
+        _reason(snapshot) if full else None,
+        _timeline(snapshot, clock),
+        _lines(snapshot) if snapshot.lifecycle.value == "starting" else None,
+        _incidents(snapshot, clock, full=full),
+    ]
+    body = parts if any(parts) else [tag("p", "It has not been started yet.", class_="quiet")]
+    return tag("details", summary, *body, id=f"server-{snapshot.name}", class_="server", open=not quiet)
+
+
+def _attempt(snapshot: ServerSnapshot) -> Html | None:
+    return tag("span", f"attempt {snapshot.attempt}", class_="quiet") if snapshot.attempt else None
+
+
+def _reason(snapshot: ServerSnapshot) -> Html | None:
+    reason = snapshot.lifecycle.reason
+    return tag("p", mask(reason), class_="reason") if reason else None
+
+
+def _timeline(snapshot: ServerSnapshot, clock: Clock) -> Html | None:
+    drawn = lanes(snapshot, clock)
+    if drawn is None:
+        return None
+    title = "This start" if snapshot.lifecycle.value == "starting" else "Last start"
+    return tag("div", tag("h4", title), _headline(snapshot, clock), drawn, _legend(snapshot), class_="start")
+
+
+def _headline(snapshot: ServerSnapshot, clock: Clock) -> Html | None:
+    """The laggard and the deadline in one sentence."""
+    start = snapshot.start
+    if start is None or snapshot.lifecycle.value != "starting":
+        return None
+    said: list[Child] = [start.laggard, ". "] if start.laggard else []
+    if snapshot.deadline is not None:
+        said += ["Called stalled in ", tag("b", until(snapshot.deadline, clock)), " unless something moves. "]
+    return tag("p", *said, class_="headline") if said else None
+
+
+def _legend(snapshot: ServerSnapshot) -> Html:
+    start, engine = snapshot.start, snapshot.engine
+    seen = {colour_of(engine, span.phase) for span in start.timeline} if start else set[int]()
+    seen |= {colour_of(engine, phase.phase) for phase in outlook.usual(snapshot)}
+    items = [_swatch(f"bar c{at}", name) for at, name in enumerate(stages(engine)[:COLOURS]) if at in seen]
+    if outlook.usual(snapshot):
+        items.append(_swatch("ghost c3", "pale: the usual start"))
+    if snapshot.lifecycle.value == "starting":
+        items += [
+            _line("now-line", "now"),
+            _line("ready-line", "ready, as usual"),
+            _line("deadline-line", "called stalled"),
+        ]
+    return tag("ul", *items, class_="legend", aria_hidden="true")
+
+
+def _swatch(kind: str, text: str) -> Html:
+    return tag("li", tag("svg", tag("rect", width=12, height=12, rx=2, class_=kind), width=12, height=12), text)
+
+
+def _line(kind: str, text: str) -> Html:
+    return tag("li", tag("svg", tag("line", x1=6, x2=6, y1=0, y2=12, class_=kind), width=12, height=12), text)
+
+
+def _lines(snapshot: ServerSnapshot) -> Html | None:
+    """The last line of each rank that told of the start: nothing that users send can be among them."""
+    ranks = [rank for rank in snapshot.start.ranks if rank.last_line][:LINES] if snapshot.start else []
+    if not ranks:
+        return None
+    text = "\n".join(_said(rank) for rank in ranks)
+    return tag("div", tag("h4", "Last recognised lines"), _preformatted(text), class_="lines")
+
+
+def _said(rank: RankView) -> str:
+    return mask(rank.last_line)[:LINE_MAX]
+
+
+def _preformatted(text: str) -> Html:
+    """Line by line, since line ends inside a text are made blanks."""
+    rows = [tag("span", line) for line in text.split("\n")]
+    return tag("pre", *rows, tabindex=0, aria_label="log lines")
+
+
+def mask(text: str) -> str:
+    """The text with what looks like a secret hidden: an engine prints its arguments."""
+    return _NAMED.sub(lambda found: f"{found[1]}{found[2]}{HIDDEN}" if is_secret(found[1]) else found[0], text)
+
+
+# --- what went wrong -------------------------------------------------------------------------------------------------
+
+
+def _incidents(snapshot: ServerSnapshot, clock: Clock, *, full: bool) -> Html | None:
+    newest = snapshot.incidents[::-1][:INCIDENTS]
+    if not newest:
+        return None
+    items = [_incident(incident, clock, full=full) for incident in newest]
+    return tag("div", tag("h4", "What went wrong before"), tag("ol", *items, class_="incidents"))
+
+
+def _incident(incident: IncidentView, clock: Clock, *, full: bool) -> Html:
+    found = incident.diagnosis
+    head = tag(
+        "p",
+        tag("b", found.cause if found and found.cause else "unknown cause"),
+        f" in {incident.phase or 'launch'} after {format_duration(max(0.0, incident.ended - incident.begun))}, ",
+        since(incident.ended, clock),
+        f" ago (attempt {incident.attempt})",
+    )
+    parts = [
+        head,
+        tag("p", tag("span", "To do: ", class_="quiet"), found.remedy) if found and found.remedy else None,
+        tag("p", _ending(incident), class_="quiet"),
+    ]
+    if full and found and found.evidence:
+        parts.append(_preformatted(mask(found.evidence)[: 4 * LINE_MAX]))
+    if full and incident.evidence_path:
+        parts.append(tag("p", "Evidence: ", tag("code", incident.evidence_path), class_="quiet"))
+    return tag("li", *parts)
+
+
+def _ending(incident: IncidentView) -> str:
+    """What was done, and how long it took."""
+    stop, said = incident.stop, [_exit(incident.exit_code)]
+    if stop is not None and stop.empty_s is not None:
+        said.append(f"no process left after {format_duration(stop.empty_s)}")
+    if stop is not None and stop.killed:
+        said.append(f"{stop.killed} killed")
+    if stop is not None and stop.free_s is not None:
+        said.append(f"GPU memory back after {format_duration(stop.free_s)}")
+    following = _FOLLOWED.get(incident.decision.partition(":")[0])
+    return "; ".join([*said, f"then {following}"] if following else said)
+
+
+def _exit(code: int | None) -> str:
+    if code is None:
+        return "exit status unknown"
+    return f"signal {-code}" if code < 0 else f"exit status {code}"
+
+
+# --- times that go on ------------------------------------------------------------------------------------------------
+
+
+def since(moment: float, clock: Clock) -> Html:
+    """A time that grows while one looks."""
+    text = format_duration(max(0.0, clock.monotonic - moment))
+    return tag("time", text, data_from=f"{clock.wall_of(moment):.1f}", class_="ticking")
+
+
+def until(moment: float, clock: Clock) -> Html:
+    """A time that shrinks while one looks."""
+    text = format_duration(max(0.0, moment - clock.monotonic))
+    return tag("time", text, data_until=f"{clock.wall_of(moment):.1f}", class_="ticking")

@@ -1,0 +1,232 @@
+"""What the page tells, to whom, and what it never does."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from supervisor.core.gpuviews import GpusView
+from supervisor.snapshot import FacetView, ServerSnapshot, StartupView
+from supervisor.web.page import content, document
+from supervisor.web.servers import mask
+from tests.api.fake import FakeControl, snapshot
+from tests.metrics import fleet
+from tests.web.test_markup import Reader
+
+HOSTILE = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>\"' onload=x style=x \x1b[31m\u202e"
+
+
+def page(*servers: ServerSnapshot, full: bool = False) -> str:
+    return document(fleet.control(*servers), full=full)
+
+
+class Spaced(Reader):
+    """Elements part words."""
+
+    def handle_starttag(self, name: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.text += " "
+
+    def handle_endtag(self, name: str) -> None:
+        self.text += " "
+
+
+def text(html: str) -> str:
+    return re.sub(r" ([,;.:])", r"\1", " ".join(Spaced(html).text.split()))
+
+
+def test_the_table_tells_each_server() -> None:
+    told = text(page())
+
+    assert "weights for 5 m 8 s 74% slow: TP5 silent for 41 s, stalled in 6 m 19 s" in told
+    assert "in about 2 m 16 s" in told
+    assert "gpu-oom-kv-pool, since 15 m ago" in told
+
+
+def test_what_needs_somebody_comes_first() -> None:
+    html = page()
+    alarms = html[html.index('class="alarms"') : html.index("</ul>", html.index('class="alarms"'))]
+
+    assert re.findall(r'href="(#[^"]+)"', alarms) == ["#server-draft-7b", "#gpus"]
+    assert fleet.REMEDY in alarms
+    assert 'class="alarms"' not in document(quiet_control(), full=False)
+
+
+def quiet_control() -> FakeControl:
+    control = fleet.control(fleet.running())
+    control.view = GpusView("absent", 0.0, "NVML finds no GPU")
+    return control
+
+
+def test_a_deadline_that_is_near_is_an_alarm() -> None:
+    assert "will soon be called stalled" in page(msgspec.structs.replace(fleet.starting(), deadline=fleet.NOW + 5))
+
+
+def test_a_server_that_runs_and_cannot_be_used_is_not_called_running() -> None:
+    unready = fleet.running(readiness=FacetView("failure", fleet.NOW - 5), verdict=FacetView("stalled", fleet.NOW - 5))
+
+    assert 'data-state="not ready"' in page(unready)
+    assert "runs and takes no requests (stalled)" in page(unready)
+
+
+def test_the_tab_tells_how_many_serve() -> None:
+    assert "<title>1/3 serving - SGLang Supervisor</title>" in page()
+
+
+def test_incidents_tell_cause_remedy_and_what_was_done() -> None:
+    told = text(page(fleet.fatal()))
+
+    assert "gpu-oom-kv-pool in memory-pool after 1 m 35 s, 15 m 5 s ago (attempt 4)" in told
+    assert f"To do: {fleet.REMEDY}" in told
+    assert "exit status 1; no process left after 400 ms; 9 killed; GPU memory back after 1 s; then given up" in told
+
+
+def test_only_what_needs_a_look_is_open() -> None:
+    opened = re.findall(r'<details id="server-([^"]+)" class="server" open>', page())
+
+    assert opened == ["kimi-k2", "draft-7b"]
+
+
+def test_gpus_by_owner() -> None:
+    told = text(page())
+
+    assert "125 of 141 GiB" in told
+    assert "6.0 GiB held by somebody else" in told
+    assert "Xid 79: the GPU has fallen off the bus" in told
+
+
+@pytest.mark.parametrize(
+    ("sight", "said"), [("absent", "No GPU on this host."), ("blind", "The driver has not answered for")]
+)
+def test_gpus_that_cannot_be_seen(sight: str, said: str) -> None:
+    control = fleet.control(fleet.running())
+    control.view = GpusView(sight, fleet.NOW - 60, "hangs")
+
+    assert said in text(document(control, full=False))
+
+
+def test_an_empty_configuration_is_said() -> None:
+    assert "No server is configured." in text(document(FakeControl(), full=False))
+
+
+# --- who may see what ------------------------------------------------------------------------------------------------
+
+
+def test_over_tcp_neither_evidence_nor_reasons_nor_paths_nor_commands() -> None:
+    html, whole = page(), page(full=True)
+
+    for secret in (
+        "Not enough memory",
+        "start asked by uid",
+        "/var/lib/sglang-supervisor/evidence",
+        "train.py",
+        "alice",
+    ):
+        assert secret not in html
+        assert secret in whole
+    assert "ssh -L" in html
+    assert "ssh -L" not in whole
+
+
+def test_lines_are_shown_while_starting_and_never_once_it_serves() -> None:
+    line = "[2025-11-29 02:14:10 TP0] Load weight begin."
+    running = fleet.running(start=fleet.starting(line=line).start)
+
+    assert line in page(fleet.starting(line=line))
+    assert line not in page(running, full=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("server_args=(api_key='sk-12', tp=8)", "server_args=(api_key=***, tp=8)"),
+        ('"token": "abc def", x', '"token": ***, x'),
+        ("HF_TOKEN=hf_abc PASSWORD: y", "HF_TOKEN=*** PASSWORD: ***"),
+        ("max_total_num_tokens=812000", "max_total_num_tokens=812000"),
+        ("Load weight begin.", "Load weight begin."),
+    ],
+)
+def test_what_looks_like_a_secret_is_hidden(line: str, shown: str) -> None:
+    assert mask(line) == shown
+
+
+# --- hostile text ----------------------------------------------------------------------------------------------------
+
+
+def hostile(text_: str) -> ServerSnapshot:
+    """Everything that a log or a configuration can bring in."""
+    made = fleet.starting(line=text_)
+    assert made.start is not None
+    ranks = tuple(msgspec.structs.replace(rank, rank=text_[:20] + rank.rank) for rank in made.start.ranks)
+    start: StartupView = msgspec.structs.replace(made.start, laggard=text_, ranks=ranks, phase=text_)
+    found = fleet.oom(1).diagnosis
+    assert found is not None
+    diagnosis = msgspec.structs.replace(found, cause=text_, remedy=text_, evidence=text_)
+    incident = msgspec.structs.replace(
+        fleet.oom(1), diagnosis=diagnosis, reason=text_, phase=text_, evidence_path=text_
+    )
+    lifecycle = FacetView("starting", 100.0, text_)
+    return msgspec.structs.replace(made, start=start, incidents=(incident,), lifecycle=lifecycle, diagnosis=diagnosis)
+
+
+ALLOWED = set("html head meta title link script noscript body a p div header h1 h2 h3 h4 span main".split())  # noqa: SIM905
+ALLOWED |= set("ul ol li section table caption thead tbody tr th td b time svg rect line text".split())  # noqa: SIM905
+ALLOWED |= {"details", "summary", "pre", "code", "footer"}
+
+
+def assert_harmless(html: str) -> None:
+    tags = Reader(html).tags
+    assert {name for name, _ in tags} <= ALLOWED
+    assert [attributes for name, attributes in tags if name == "script"] == [{"src": "/app.js", "defer": None}]
+    for _, attributes in tags:
+        assert not [name for name in attributes if name.startswith("on") or name in ("style", "srcdoc", "action")]
+        assert (attributes.get("href") or "/").startswith(("/", "#"))
+        assert (attributes.get("src") or "/").startswith("/")
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_hostile_text_stays_text(full: bool) -> None:
+    html = page(hostile(HOSTILE), full=full)
+
+    assert_harmless(html)
+    assert "\x1b" not in html
+    assert "\u202e" not in html
+    assert "<script>alert" not in html
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.text(max_size=60))
+def test_any_text_stays_text(text_: str) -> None:
+    assert_harmless(page(hostile(text_), full=True))
+
+
+def test_everything_comes_from_here_and_nothing_is_inline() -> None:
+    html = page()
+
+    assert re.findall(r"(?:src|href)=\"(?!/|#)", html) == []
+    assert "<style" not in html
+    assert html.count("<script") == 1
+    assert '<script src="/app.js" defer></script>' in html
+
+
+def test_without_javascript_it_loads_itself_again() -> None:
+    assert '<noscript><meta http-equiv="refresh" content="10"></noscript>' in page()
+
+
+def test_every_heading_level_and_label_is_there() -> None:
+    html = page()
+
+    assert html.count("<h1") == 1
+    assert '<html lang="en">' in html
+    assert html.count('scope="col"') >= 6
+    for target in re.findall(r'href="#([^"]+)"', html):
+        assert f'id="{target}"' in html
+
+
+def test_sixty_four_servers_fit() -> None:
+    """The changing part of a host that starts everything at once: bounded, since it is sent again and again."""
+    assert len(content(fleet.many(64), full=False)) < 64 * 40_000
+    assert len(content(fleet.control(snapshot("a", "stopped")), full=False)) < 12_000
