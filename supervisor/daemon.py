@@ -358,7 +358,8 @@ class Daemon:
         """Facts about the daemon."""
         daemon = self._config.daemon
         return DaemonInfo(
-            __version__, os.getpid(), self._started.wall, self._config_path, daemon.state_dir, daemon.log_dir
+            *(__version__, os.getpid(), self._started.wall, self._config_path, daemon.state_dir, daemon.log_dir),
+            log_path=daemon.log_file or "",
         )
 
     def pulse(self) -> Pulse:
@@ -421,7 +422,7 @@ def main(arguments: Sequence[str]) -> int:
     except ConfigError as problem:
         sys.stderr.write(f"{problem}\n")
         return EXIT_CONFIG
-    logs.configure()
+    logs.configure(file=config.daemon.log_file)
     return serve_until_ended(Daemon(config, options.config, autostart=not options.no_autostart))
 
 

@@ -38,6 +38,7 @@ TimeoutStopSec=30s
 _CONFIG = f"""
 [daemon]
 listen = ""
+log_file = "/var/log/sglang-supervisor/daemon.log"
 
 [server.kimi]
 command = ["{sys.executable}", "-m", "supervisor.simulator", "--port", "30111", "--speed", "200"]
@@ -117,6 +118,11 @@ class Service:
         lines = [line["MESSAGE"] for line in self.machine.journal(UNIT) if isinstance(line["MESSAGE"], str)]
         told = [json.loads(line) for line in lines if line.startswith("{")]
         return [one for one in told if one.get("event") == event]
+
+    def priorities(self) -> dict[str, str]:
+        """The journal's priority of each event, as last seen."""
+        entries = [line for line in self.machine.journal(UNIT) if str(line["MESSAGE"]).startswith("{")]
+        return {json.loads(line["MESSAGE"])["event"]: line["PRIORITY"] for line in entries}
 
     def wait_for_another(self, daemon: int) -> None:
         until(lambda: self.pid not in (0, daemon), LIMIT_S, "systemd starts another daemon", self.status)
@@ -272,6 +278,12 @@ def test_journald_gets_one_json_line_a_decision(service: Service) -> None:
 
     assert (last["server"], last["to"]) == ("kimi", "running")
     assert {"level", "reason", "from"} <= last.keys()
+    assert service.priorities()["ready"] == "6"
+    assert service.priorities()["configuration refused"] == "3", "journalctl -p err finds it"
+
+
+def test_the_daemons_log_file_is_read_through_the_socket(service: Service) -> None:
+    assert '"event": "ready"' in service.ctl("maintail", "--lines", "1000")
 
 
 def test_requests_wait_on_the_sockets_unit_while_the_daemon_restarts(service: Service) -> None:
