@@ -67,6 +67,18 @@ class SignalRequested(Event, frozen=True):
     signal: int
 
 
+class PauseRequested(Event, frozen=True):
+    """Somebody is about to work on the server: nothing is to be killed or started by itself."""
+
+    by: str
+
+
+class ResumeRequested(Event, frozen=True):
+    """The work is done."""
+
+    by: str
+
+
 # --- process -----------------------------------------------------------------------------------------------------
 
 
@@ -291,6 +303,8 @@ AnyEvent: TypeAlias = (
     | StopRequested
     | RestartRequested
     | SignalRequested
+    | PauseRequested
+    | ResumeRequested
     | Spawned
     | SpawnFailed
     | Exited

@@ -181,4 +181,5 @@ class ServerSnapshot(msgspec.Struct, frozen=True):
     capacity_tokens: int | None = None
     capacity_expected: int | None = None
     eta_s: float | None = None  # until healthy, by what earlier starts took; None while nobody can tell
+    maintenance: FacetView | None = None  # on: paused; None is off
     incidents: tuple[IncidentView, ...] = ()  # the newest last

@@ -27,6 +27,12 @@ complete -c sglctl -n '__fish_seen_subcommand_from restart' -a "all (sglctl stat
 complete -c sglctl -n __fish_use_subcommand -a signal -d 'send a signal to the servers'\'' leaders'
 complete -c sglctl -n '__fish_seen_subcommand_from signal' -s h -l help -d 'show this help message and exit'
 complete -c sglctl -n '__fish_seen_subcommand_from signal' -a "all (sglctl status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
+complete -c sglctl -n __fish_use_subcommand -a pause -d 'work on servers: no kill, no start by itself'
+complete -c sglctl -n '__fish_seen_subcommand_from pause' -s h -l help -d 'show this help message and exit'
+complete -c sglctl -n '__fish_seen_subcommand_from pause' -a "all (sglctl status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
+complete -c sglctl -n __fish_use_subcommand -a resume -d 'end the work: start what was held back'
+complete -c sglctl -n '__fish_seen_subcommand_from resume' -s h -l help -d 'show this help message and exit'
+complete -c sglctl -n '__fish_seen_subcommand_from resume' -a "all (sglctl status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
 complete -c sglctl -n __fish_use_subcommand -a wait -d 'return as soon as servers are healthy, or gave up'
 complete -c sglctl -n '__fish_seen_subcommand_from wait' -s h -l help -d 'show this help message and exit'
 complete -c sglctl -n '__fish_seen_subcommand_from wait' -l for -x -a 'healthy stopped' -d ''
@@ -122,4 +128,4 @@ complete -c sglctl -n '__fish_seen_subcommand_from completion' -s h -l help -d '
 complete -c sglctl -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'
 complete -c sglctl -n __fish_use_subcommand -a help -d 'this text, or a verb'\''s'
 complete -c sglctl -n '__fish_seen_subcommand_from help' -s h -l help -d 'show this help message and exit'
-complete -c sglctl -n '__fish_seen_subcommand_from help' -a 'status start stop restart signal wait why timeline deadlines bundle events tail maintail fg clear avail reread update reload add remove gpus gpu pid version shutdown connect completion help'
+complete -c sglctl -n '__fish_seen_subcommand_from help' -a 'status start stop restart signal pause resume wait why timeline deadlines bundle events tail maintail fg clear avail reread update reload add remove gpus gpu pid version shutdown connect completion help'

@@ -10,10 +10,19 @@ import msgspec
 from supervisor.api.pulse import Pulse
 from supervisor.config import Config, Differences
 from supervisor.core.gpuviews import GpusView
-from supervisor.events import RestartRequested, SignalRequested, StartRequested, StopRequested
+from supervisor.events import (
+    PauseRequested,
+    RestartRequested,
+    ResumeRequested,
+    SignalRequested,
+    StartRequested,
+    StopRequested,
+)
 from supervisor.snapshot import ServerSnapshot
 
-Request: TypeAlias = StartRequested | StopRequested | RestartRequested | SignalRequested
+Request: TypeAlias = (
+    StartRequested | StopRequested | RestartRequested | SignalRequested | PauseRequested | ResumeRequested
+)
 
 
 class Clock(msgspec.Struct, frozen=True):

@@ -14,7 +14,14 @@ from supervisor.api.access import Role
 from supervisor.api.control import Request
 from supervisor.api.operation import Call, Operation, RefusedError, answer, printable
 from supervisor.api.words import SIGNALABLE, UP, state_of
-from supervisor.events import RestartRequested, SignalRequested, StartRequested, StopRequested
+from supervisor.events import (
+    PauseRequested,
+    RestartRequested,
+    ResumeRequested,
+    SignalRequested,
+    StartRequested,
+    StopRequested,
+)
 
 WAIT_LIMIT_S = 7 * 86400.0
 
@@ -73,6 +80,15 @@ async def send_signal(call: Call) -> Response:
     if state_of(call.snapshot) not in SIGNALABLE or call.snapshot.pid is None:
         raise RefusedError(409, f"cannot signal {call.name}: it is not running")
     return await _accept(call, True, SignalRequested(by=call.by, signal=number))
+
+
+async def pause(call: Call) -> Response:
+    """Nothing is killed or started by itself until `resume`; it outlives the daemon."""
+    return await _accept(call, call.snapshot.maintenance is None, PauseRequested(by=call.by))
+
+
+async def resume(call: Call) -> Response:
+    return await _accept(call, call.snapshot.maintenance is not None, ResumeRequested(by=call.by))
 
 
 async def _accept(call: Call, changed: bool, event: Request) -> Response:
@@ -156,6 +172,26 @@ OPERATIONS = (
         body=SignalBody,
         status=202,
         failures=(409,),
+    ),
+    Operation(
+        "POST",
+        "/v1/servers/{name}/pause",
+        "pauseServer",
+        "People work on it: no kill, no start by itself until it is resumed",
+        pause,
+        wire.Accepted,
+        Role.OPERATE,
+        status=202,
+    ),
+    Operation(
+        "POST",
+        "/v1/servers/{name}/resume",
+        "resumeServer",
+        "The work is done: judge it again, start what was held back",
+        resume,
+        wire.Accepted,
+        Role.OPERATE,
+        status=202,
     ),
     Operation(
         "GET",

@@ -11,6 +11,7 @@ from supervisor.snapshot import FacetView, ServerSnapshot, StartupView
 from supervisor.units import format_duration
 
 _PLAIN_VERDICTS = ("idle", "busy")
+_PAUSED = "nothing is killed or started by itself until sglctl resume."
 _AT_REST = ("fatal", "quarantined")
 
 
@@ -22,6 +23,8 @@ def sentences(snapshot: ServerSnapshot, clock: Clock, failure: Failure | None = 
 def _tell(snapshot: ServerSnapshot, clock: Clock, failure: Failure | None) -> Iterator[str]:
     yield _head(snapshot, clock, told=failure is not None)
     yield from _present(snapshot, clock)
+    if snapshot.maintenance is not None:
+        yield f"paused for {since(snapshot.maintenance.since, clock)} ({snapshot.maintenance.reason}): {_PAUSED}"
     if failure is not None:
         yield from retell(failure, clock)
     elif snapshot.exit is not None:

@@ -55,7 +55,8 @@ def is_healthy(snapshot: ServerSnapshot) -> bool:
 
 def describe(snapshot: ServerSnapshot, clock: Clock) -> str:
     """The third column of `status`."""
-    parts = [_main_part(snapshot, clock), *_restarts(snapshot)]
+    paused = [] if snapshot.maintenance is None else ["paused"]
+    parts = [_main_part(snapshot, clock), *_restarts(snapshot), *paused]
     return ", ".join(part for part in parts if part)
 
 

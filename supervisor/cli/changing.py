@@ -68,6 +68,21 @@ def send_signal(client: Client, options: Namespace) -> int:
     return _each(client, options.names, one)
 
 
+def pause(client: Client, options: Namespace) -> int:
+    """`NAME: paused`: nothing is killed or started by itself until it is resumed."""
+    return _each(client, options.names, lambda name: _switched(client, name, "pause", "paused"))
+
+
+def resume(client: Client, options: Namespace) -> int:
+    """`NAME: resumed`: what was held back is started."""
+    return _each(client, options.names, lambda name: _switched(client, name, "resume", "resumed"))
+
+
+def _switched(client: Client, name: str, verb: str, done: str) -> int:
+    answer = client.post(f"/v1/servers/{segment(name)}/{verb}")
+    return _done(name, done if answer["changed"] else f"ERROR ({'already' if verb == 'pause' else 'not'} paused)")
+
+
 def clear(client: Client, options: Namespace) -> int:
     """`NAME: cleared`: the present log file is emptied."""
 

@@ -111,6 +111,8 @@ VERBS: dict[str, Verb] = {
     "stop": (changing.stop, "want servers down; returns when they are gone", takes.stop),
     "restart": (changing.restart, "end the present attempt, start a fresh one", takes.restart),
     "signal": (changing.send_signal, "send a signal to the servers' leaders", takes.send_signal),
+    "pause": (changing.pause, "work on servers: no kill, no start by itself", takes.names),
+    "resume": (changing.resume, "end the work: start what was held back", takes.names),
     "wait": (changing.wait, "return as soon as servers are healthy, or gave up", takes.wait),
     "why": (_why, "why a server is as it is", takes.of_attempt),
     "timeline": (_timeline, "the phases of a start, a lane a rank", takes.of_attempt),

@@ -28,6 +28,7 @@ class Desk:
         self.attempt: Attempt | None = None
         self.number = last_attempt
         self.tree_alive = False
+        self.paused = False  # people work on the server: nothing is killed or started by itself
         self.late_until = -math.inf  # we were away ourselves: nothing is called late before this moment
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from supervisor.actions import Announce
 from supervisor.snapshot import FacetView
 
-FACETS = ("goal", "lifecycle", "phase", "verdict", "startup", "readiness", "liveness")
+FACETS = ("goal", "lifecycle", "phase", "verdict", "startup", "readiness", "liveness", "maintenance")
 
 
 class Facets:
@@ -16,6 +16,7 @@ class Facets:
         self._views["goal"] = FacetView("down", now)
         self._views["lifecycle"] = FacetView("stopped", now, "never started")
         self._views["phase"] = FacetView("", now)
+        self._views["maintenance"] = FacetView("off", now)
 
     def view(self, facet: str) -> FacetView:
         """The facet's value, since and reason."""

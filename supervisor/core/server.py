@@ -23,6 +23,7 @@ from supervisor.core.claiming import Claimer
 from supervisor.core.desk import Desk
 from supervisor.core.ending import Ender
 from supervisor.core.lifecycle import ALIVE, State, Trigger
+from supervisor.core.maintenance import FACET, Maintenance
 from supervisor.core.restart import Disposition, Ending, Next, RestartBook
 from supervisor.core.settings import Settings
 from supervisor.core.timers import Timer
@@ -39,8 +40,10 @@ from supervisor.events import (
     LineMatched,
     LogGrew,
     LogUnreadable,
+    PauseRequested,
     Probed,
     RestartRequested,
+    ResumeRequested,
     RoleDied,
     SignalRequested,
     Spawned,
@@ -87,6 +90,7 @@ class Server:
         self._ender = Ender(self._desk)
         self._watcher = Watcher(self._desk, self._ender, history)
         self._claimer = Claimer(self._desk, self._wants_start, self._proceed)
+        self._maintenance = Maintenance(self._desk, self._watcher, self._begin)
 
     # --- the three questions -------------------------------------------------------------------------------------
 
@@ -115,6 +119,7 @@ class Server:
             facts,
             deadlines=watcher.budgets.views(),
             would_have_killed=dict(watcher.would_have_killed),
+            maintenance=desk.facets.view(FACET) if desk.paused else None,
             incidents=tuple(self._incidents),
             eta_s=watcher.eta_s(),
         )
@@ -128,7 +133,7 @@ class Server:
 
     def save(self, boot_id: str, config_hash: str = "") -> SavedServer:
         """What the next daemon needs to go on."""
-        desk, lifecycle = self._desk, self._desk.facets.view("lifecycle")
+        desk, lifecycle, paused = self._desk, self._desk.facets.view("lifecycle"), self._desk.facets.view(FACET)
         return SavedServer(
             name=self.settings.name,
             boot_id=boot_id,
@@ -146,6 +151,9 @@ class Server:
             book=self._book.save(),
             incidents=tuple(self._incidents),
             would_have_killed=dict(self._watcher.would_have_killed),
+            paused=desk.paused,
+            paused_reason=paused.reason,
+            paused_since=paused.since,
             config_hash=config_hash,
         )
 
@@ -167,6 +175,7 @@ class Server:
         desk.standing.resume(State(saved.state))
         desk.facets.resume("goal", "up" if saved.goal_up else "down", "as before the daemon came back", now)
         desk.facets.resume("lifecycle", saved.state, saved.reason, saved.since)
+        self._maintenance.restore(saved, now)
         if saved.attempt is not None:
             expected = self._watcher.new_attempt()
             desk.attempt = memory.restore_attempt(
@@ -228,6 +237,10 @@ class Server:
                 self._restart(event.by, event.reason)
             case SignalRequested():
                 self._pass_signal(event)
+            case PauseRequested():
+                self._maintenance.pause(event.by)
+            case ResumeRequested():
+                self._maintenance.resume(event.by, wanted_up=self._goal_up)
             case Spawned():
                 self._spawned(event)
             case SpawnFailed():
@@ -254,7 +267,9 @@ class Server:
                 self._watcher.sampled(event)
             case CanaryAnswered():
                 self._watcher.canary(event)
-            case LogGrew() | LogUnreadable():
+            case LogUnreadable():
+                self._watcher.blind(event)
+            case LogGrew():
                 pass
             case Ticked():
                 self._tick()
@@ -338,6 +353,7 @@ class Server:
         """All is free (or nobody can tell, which is no reason to wait): do what was decided."""
         desk = self._desk
         decision = self._next if self._goal_up else Disposition(Next.REST, self._next.reason, desk.now)
+        decision = self._maintenance.held(decision)
         reason = f"{decision.reason} ({note})" if note else decision.reason
         match decision.next:
             case Next.REST:
@@ -441,7 +457,7 @@ class Server:
         deadline = desk.timers.earliest()
         if deadline is not None and desk.now - deadline > _OWN_DELAY_S:
             desk.late_until = desk.now + _CATCH_UP_S
-        for timer in desk.timers.due(desk.now):
+        while (timer := desk.timers.pop_due(desk.now)) is not None:
             self._ripe(timer)
 
     def _ripe(self, timer: Timer) -> None:  # noqa: C901 - one flat table of timers

@@ -23,12 +23,14 @@ from supervisor.events import (
     EngineSampled,
     HostOomKilled,
     LineMatched,
+    LogUnreadable,
     Probed,
     RoleDied,
     TreeSampled,
 )
 
 _LIVING = (State.STARTING, State.RUNNING)
+_CATCH_UP_S = 5.0
 
 
 class Watcher:
@@ -77,8 +79,19 @@ class Watcher:
         advance = attempt.line(event, desk.now)
         if advance.fatal:
             self._last_words(event.text)
-        if (advance.listening or advance.ready) and desk.timers.at(Timer.PROBE) is not None:
-            desk.after(Timer.PROBE, 0.0)
+        if advance.listening or advance.ready:
+            self._probe_soon()
+
+    def blind(self, event: LogUnreadable) -> None:
+        """The log cannot be read: silence means nothing from now on."""
+        self._desk.current().blind = event.reason
+
+    def _probe_soon(self) -> None:
+        """The engine says that something has changed: ask at once, or right after the probe that is under way."""
+        if self._desk.timers.at(Timer.PROBE) is not None:
+            self._desk.after(Timer.PROBE, 0.0)
+        else:
+            self._desk.current().probe_again = True
 
     def role_died(self, event: RoleDied) -> None:
         """A process without which the server is dead has ended; its leader may need a minute to notice, or never."""
@@ -86,7 +99,7 @@ class Watcher:
 
     def fatal_line_over(self) -> None:
         """The engine had its time for a dump of its own."""
-        self._ender.condemn(EndKind.DEAD, f"dead: {self._desk.current().fatal_text}")
+        self._condemn(EndKind.DEAD, "dead", f"dead: {self._desk.current().fatal_text}")
 
     def _last_words(self, text: str) -> None:
         desk, attempt = self._desk, self._desk.current()
@@ -122,7 +135,8 @@ class Watcher:
         if desk.state is State.STARTING and attempt.health.opinion.startup is Health.SUCCESS:
             self._ready(attempt)
         if desk.state in _LIVING:
-            desk.after(Timer.PROBE, attempt.probe_delay_s())
+            again, attempt.probe_again = attempt.probe_again, False
+            desk.after(Timer.PROBE, 0.0 if again and desk.state is State.STARTING else attempt.probe_delay_s())
 
     def _ready(self, attempt: Attempt) -> None:
         desk = self._desk
@@ -176,7 +190,8 @@ class Watcher:
 
     def _set_deadlines(self, attempt: Attempt) -> None:
         desk = self._desk
-        if math.isfinite(at := attempt.stall_at(desk.now).at):
+        told = desk.paused and "deadline" in self._observed  # a passed deadline would be due again at once
+        if not told and math.isfinite(at := attempt.stall_at(desk.now).at):
             desk.timers.set(Timer.PHASE, max(at, desk.late_until))
         observed = attempt.observed_stall_at(desk.now)
         if observed is not None and "learned" not in self._observed:
@@ -186,7 +201,7 @@ class Watcher:
         """The phase's deadline has come; progress since it was set, or our own absence, moves it instead."""
         desk, attempt = self._desk, self._desk.current()
         if desk.state is State.STARTING and max(attempt.stall_at(desk.now).at, desk.late_until) <= desk.now:
-            self._ender.condemn(EndKind.STALL, attempt.stall_reason(desk.now))
+            self._condemn(EndKind.STALL, "deadline", attempt.stall_reason(desk.now))
 
     def observed_over(self) -> None:
         """A learned deadline that does not act yet has passed."""
@@ -200,9 +215,24 @@ class Watcher:
         if charge is None:
             return
         if self._desk.settings.detectors.of(charge.detector) is DetectorMode.ENFORCE:
-            self._ender.condemn(EndKind.STALL, charge.reason)
+            self._condemn(EndKind.STALL, charge.detector, charge.reason)
         else:
             self._would_have(charge.detector, charge.reason)
+
+    def _condemn(self, kind: EndKind, detector: str, reason: str) -> None:
+        """Unless people work on the server: then it is counted, once."""
+        if self._desk.paused:
+            self._would_have(detector, reason)
+        else:
+            self._ender.condemn(kind, reason)
+
+    def judge_again(self) -> None:
+        """People have done their work: nothing is held against the server before news have been taken in."""
+        desk, attempt = self._desk, self._desk.attempt
+        self._observed.clear()
+        desk.late_until = max(desk.late_until, desk.now + _CATCH_UP_S)
+        if attempt is not None and attempt.fatal_text and desk.state in _LIVING:
+            desk.after(Timer.FATAL_LINE, desk.settings.fatal_grace_s)
 
     def _would_have(self, detector: str, reason: str) -> None:
         if detector in self._observed:

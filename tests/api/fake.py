@@ -92,6 +92,9 @@ class FakeControl:
                 await self.put(snapshot(name, "starting"))
             case "StopRequested":
                 await self.put(snapshot(name, "stopping" if self.slow_stop else "stopped"))
+            case "PauseRequested" | "ResumeRequested" as kind:
+                on = FacetView("on", 100.0, f"pause asked by {event.by}") if kind == "PauseRequested" else None
+                await self.put(msgspec.structs.replace(self.servers[name], maintenance=on))
             case _:
                 pass
 

@@ -151,6 +151,7 @@ class Server(msgspec.Struct, frozen=True):
     votes: tuple[Vote, ...]
     deadlines: tuple[DeadlineView, ...]
     would_have_killed: dict[str, int]
+    maintenance: Facet | None
     capacity_tokens: int | None
     capacity_expected: int | None
 

@@ -75,6 +75,7 @@ def server(snapshot: ServerSnapshot, clock: Clock) -> Server:
         votes=tuple(_vote(view, clock) for view in snapshot.votes),
         deadlines=snapshot.deadlines,
         would_have_killed=snapshot.would_have_killed,
+        maintenance=None if snapshot.maintenance is None else facet(snapshot.maintenance, clock),
         capacity_tokens=snapshot.capacity_tokens,
         capacity_expected=snapshot.capacity_expected,
     )

@@ -1,0 +1,136 @@
+"""While people work on a server nothing is killed or started by itself; what would have been is counted."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from supervisor import actions as a
+from supervisor import events as e
+from supervisor.core.lifecycle import State
+from supervisor.core.settings import PhaseLimit, RestartSettings
+from tests.core.world import SETTINGS, World
+
+QUICK = replace(SETTINGS, restart=RestartSettings(backoff_s=5.0, jitter=0.0))
+IMPATIENT = replace(QUICK, deadlines={"launch": PhaseLimit(60.0, 600.0)})
+
+
+def running(settings: object = QUICK) -> World:
+    world = World(settings)  # type: ignore[arg-type]
+    world.start()
+    world.until(5)
+    world.health = e.ProbeOutcome.OK
+    world.until(6)
+    assert world.state is State.RUNNING
+    return world
+
+
+def pause(world: World) -> None:
+    world.tell(e.PauseRequested("anna"))
+
+
+def resume(world: World) -> None:
+    world.tell(e.ResumeRequested("anna"))
+
+
+def test_a_paused_server_that_ends_is_started_by_resume() -> None:
+    world = running()
+    pause(world)
+    world.until(20)
+    world.tell(e.Exited(1, 1))
+    world.until(600)
+    assert world.state is State.STOPPED
+    assert world.facts_now.goal == "up"
+    assert world.facts_now.lifecycle.reason.startswith("paused, so not started again: exited with status 1")
+    resume(world)
+    world.until(620)
+    assert (world.state, world.facts_now.attempt) == (State.RUNNING, 2)
+    assert world.path("maintenance") == ["on", "off"]
+
+
+def test_a_start_that_is_waited_for_is_held_back() -> None:
+    world = running()
+    world.tell(e.Exited(1, 1))
+    world.until(7)
+    assert world.state is State.BACKOFF
+    pause(world)
+    world.until(600)
+    assert (world.state, world.facts_now.attempt) == (State.STOPPED, 1)
+    resume(world)
+    world.until(620)
+    assert world.state is State.RUNNING
+
+
+def test_a_stalled_start_is_counted_once_and_killed_after_resume() -> None:
+    world = World(IMPATIENT)
+    world.start()
+    world.until(5)
+    pause(world)
+    world.until(1000)
+    assert world.state is State.STARTING
+    assert world.facts_now.would_have_killed == {"deadline": 1}
+    assert not world.done(a.KeepEvidence)
+    resume(world)
+    world.until(1004)
+    assert world.state is State.STARTING, "news are taken in first"
+    world.until(1010)
+    assert world.done(a.KeepEvidence)
+
+
+def test_last_words_kill_only_after_resume() -> None:
+    world = running()
+    pause(world)
+    world.tell(e.RoleDied(1, 77, "scheduler", "TP1"))
+    world.until(300)
+    assert world.state is State.RUNNING
+    assert world.facts_now.would_have_killed["dead"] == 1
+    resume(world)
+    world.until(400)
+    assert world.facts_now.attempt == 2
+
+
+def test_people_stop_and_start_a_paused_server_as_they_like() -> None:
+    world = running()
+    pause(world)
+    world.stop()
+    assert world.settle() is State.STOPPED
+    resume(world)
+    world.until(world.now + 60)
+    assert world.state is State.STOPPED, "nobody wants it up"
+    pause(world)
+    world.start()
+    world.until(world.now + 10)
+    assert (world.state, world.facts_now.attempt) == (State.RUNNING, 2)
+
+
+def test_a_pause_outlives_the_daemon() -> None:
+    world = running()
+    pause(world)
+    world.daemon_dies(30)
+    view = world.facts_now.maintenance
+    assert view is not None
+    assert (view.value, view.since, view.reason) == ("on", 6.0, "pause asked by anna")
+    world.tell(e.Exited(1, 1))
+    world.until(world.now + 600)
+    assert world.state is State.STOPPED
+    world.daemon_dies(30)
+    resume(world)
+    world.until(world.now + 20)
+    assert world.state is State.RUNNING
+    assert world.facts_now.maintenance is None
+
+
+def test_resume_of_a_server_that_is_not_paused_does_nothing() -> None:
+    world = running()
+    resume(world)
+    world.until(60)
+    assert (world.state, world.path("maintenance")) == (State.RUNNING, [])
+
+
+def test_a_cause_that_no_restart_mends_is_final_as_ever() -> None:
+    world = World(replace(QUICK, restart=RestartSettings(budget=0)))
+    world.start()
+    world.until(5)
+    pause(world)
+    world.tell(e.Exited(1, 1))
+    world.until(60)
+    assert world.state is State.FATAL
