@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -34,6 +35,7 @@ from supervisor.profile import CommandFacts, Profile
 from supervisor.snapshot import DiagnosisView, ExitView, IncidentView, StartupView, StopView
 
 _SIGKILL = 9
+_QUIET_LEVELS = ("warning", "warn", "error", "critical", "fatal")
 HOST_OOM = "host-oom-killed"  # of the classes of causes
 _OOM_RECENT_S = 300.0  # a helper that the kernel killed hours ago did not end the server
 
@@ -88,6 +90,8 @@ class Attempt:
         self.evidence_asked = False
         self.exit: ExitView | None = None
         self.probing = False
+        self.probe_again = False
+        self.blind = _hidden(facts)
         self.fatal_text = ""
         self.diagnosis: DiagnosisView | None = None
         self.capacity: int | None = None
@@ -206,6 +210,8 @@ class Attempt:
     def stall_at(self, now: float) -> Deadline:
         """When the start is called stalled, and by which rule: the earliest of silence, idle silence and the limit."""
         view, moved = self.view(now), self.last_progress(now)
+        if self.blind:
+            return self._blind_deadline(view.phase, moved)
         limit = self._budgets.limit(view.phase, self._pace)
         candidates = [
             Deadline(moved + limit.stall_s, view.phase, "stall", limit.stall_s),
@@ -216,8 +222,17 @@ class Attempt:
             candidates.append(Deadline(quiet + limit.idle_s, view.phase, "idle", limit.idle_s))
         return min(candidates, key=lambda one: one.at)
 
+    def _blind_deadline(self, phase: str, moved: float) -> Deadline:
+        """Without a log nobody knows the phase or its progress: only processes that do nothing for long speak."""
+        if not self.vitals.known:
+            return Deadline(math.inf, phase, "idle", math.inf)
+        idle_s = self._settings.blind_idle_s
+        return Deadline(max(moved, self.vitals.active_at() or self.begun) + idle_s, phase, "idle", idle_s)
+
     def observed_stall_at(self, now: float) -> float | None:
         """When a learned deadline that does not act yet would have called the start stalled."""
+        if self.blind:
+            return None
         stall_s = self._budgets.observed_stall_s(self.view(now).phase, self._pace)
         return None if stall_s is None else self.last_progress(now) + stall_s
 
@@ -231,9 +246,9 @@ class Attempt:
             idle = " and the processes are idle" if due.rule == "idle" else ""
             what = f"{silent}{idle}, {due.allowed_s:.0f} s are allowed"
         who = view.laggard or (f"all {len(view.ranks)} ranks are in it" if len(view.ranks) > 1 else "")
-        return "; ".join(
-            part for part in (f"stalled in {due.phase}: {what}", self._budgets.usual(due.phase), who) if part
-        )
+        where = f"blind ({self.blind})" if self.blind else f"stalled in {due.phase}"
+        parts = (f"{where}: {what}", self._budgets.usual(due.phase), who)
+        return "; ".join(part for part in parts if part)
 
     def start_record(self, now: float) -> StartRecord:
         """How this start went, for the ones after it."""
@@ -368,3 +383,10 @@ class Attempt:
                 return f"ended by signal {-code}"
             case _:
                 return f"exited with status {code}"
+
+
+def _hidden(facts: CommandFacts) -> str:
+    """Why the log will tell no phases; "" when it will. All of an engine's markers are information lines."""
+    if facts.log_level.lower() in _QUIET_LEVELS:
+        return f"the command hides the log's markers: log level {facts.log_level}"
+    return ""

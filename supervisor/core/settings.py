@@ -130,6 +130,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     history_key: str = ""
     evidence_limit_s: float = 10.0
     fatal_grace_s: float = 10.0
+    blind_idle_s: float = 900.0  # patience with idle processes whose log tells nothing
     spawn_limit_s: float = 30.0
     kill_limit_s: float = 20.0
 

@@ -52,8 +52,11 @@ class Timers:
         """The next moment of all."""
         return min(self._at.values(), default=None)
 
-    def due(self, now: float) -> list[Timer]:
-        """Take out what is due, earliest first."""
-        ripe = sorted((at, timer) for timer, at in self._at.items() if at <= now)
-        self.cancel(*(timer for _, timer in ripe))
-        return [timer for _, timer in ripe]
+    def pop_due(self, now: float) -> Timer | None:
+        """Take out the earliest moment that has come. One at a time: what it leads to may cancel the others."""
+        ripe = [(at, timer) for timer, at in self._at.items() if at <= now]
+        if not ripe:
+            return None
+        timer = min(ripe)[1]
+        del self._at[timer]
+        return timer

@@ -45,6 +45,8 @@ def _verdict(state: State, attempt: Attempt | None, now: float) -> tuple[str, st
             return "dead", attempt.fatal_text
         case State.STARTING if attempt and (still := attempt.vitals.standstills()):
             return "warming", still[0].words
+        case State.STARTING if attempt and attempt.blind:
+            return "warming", f"{attempt.health.opinion.reason}; {attempt.blind}"
         case State.STARTING:
             return "warming", attempt.health.opinion.reason if attempt else ""
         case State.RUNNING if attempt:

@@ -367,3 +367,46 @@ def test_a_canarys_own_line_does_not_make_an_idle_server_busy() -> None:
     world.until(world.now + 5)
     world.log(line)
     assert world.facts_now.verdict.value == "busy"
+
+
+# --- blind -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_log_that_cannot_be_read_kills_nobody() -> None:
+    world = World(replace(PATIENT, deadlines={"launch": PhaseLimit(60, 60)}))
+    world.start()
+    world.until(1)
+    world.tell(e.LogUnreadable(1, "cannot read /log: permission denied"))
+    world.until(7200)
+    assert world.state is State.STARTING
+    assert "permission denied" in world.facts_now.verdict.reason
+    world.health = e.ProbeOutcome.OK
+    world.until(world.now + 2)
+    assert world.state is State.RUNNING
+
+
+def test_a_log_level_that_hides_the_markers_leaves_processes_and_port_to_speak() -> None:
+    command = ("python", "-m", "sglang.launch_server", "--model-path", "/m", "--port", "30000", "--log-level", "warning")
+    world = World(replace(PATIENT, deadlines={"launch": PhaseLimit(60, 60)}), command)
+    world.start()
+    world.until(1)
+    tree = Tree(world)
+    tree.run(1800, cores=2.0, read_bytes_s=1e9)
+    assert world.state is State.STARTING
+    assert "log level warning" in world.facts_now.verdict.reason
+    tree.run(1000, cores=0.0)
+    assert "blind (the command hides the log's markers" in world.done(a.KeepEvidence)[0].reason
+
+
+def test_a_ready_line_during_a_probe_is_followed_by_another_at_once() -> None:
+    world = World(PATIENT)
+    world.silent.add(a.Probe)
+    world.start()
+    world.until(1)
+    assert len(world.done(a.Probe)) == 1
+    world.log(READY)
+    world.silent.clear()
+    world.tell(e.Probed(1, e.ProbeOutcome.UNAVAILABLE))
+    world.health = e.ProbeOutcome.OK
+    world.until(world.now + 0.03)
+    assert world.state is State.RUNNING

@@ -701,3 +701,15 @@ def test_evidence_of_a_crash_that_comes_after_the_next_start_finds_its_incident(
     world.tell(e.EvidenceKept(1, "/evidence/late"))
     assert world.facts_now.incidents[0].evidence_path == "/evidence/late"
     assert world.facts_now.evidence_path == ""
+
+
+def test_of_two_moments_that_come_at_once_the_second_is_dropped_when_the_first_ends_the_attempt() -> None:
+    """A stall whose probe was due in the same tick must still keep its evidence first."""
+    world = World(replace(SETTINGS, deadlines={"launch": PhaseLimit(30, 30)}))
+    world.silent.add(a.Probe)
+    world.start()
+    world.until(29)
+    world.now = 31.9  # both the phase's end and a later moment have passed
+    world.tell(e.Ticked())
+    kinds = [type(action) for at, action in world.did if at > 29 and not isinstance(action, a.Announce)]
+    assert kinds == [a.KeepEvidence]
