@@ -7,6 +7,11 @@ complete -c sglctl -n '__fish_seen_subcommand_from status' -s h -l help -d 'show
 complete -c sglctl -n '__fish_seen_subcommand_from status' -l check -d 'exit 3 unless all of them are healthy'
 complete -c sglctl -n '__fish_seen_subcommand_from status' -l json -d 'as JSON'
 complete -c sglctl -n '__fish_seen_subcommand_from status' -a "all (sglctl status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
+complete -c sglctl -n __fish_use_subcommand -a watch -d 'servers as they change, until Ctrl-C'
+complete -c sglctl -n '__fish_seen_subcommand_from watch' -s h -l help -d 'show this help message and exit'
+complete -c sglctl -n '__fish_seen_subcommand_from watch' -l interval -x -d 'between two looks'
+complete -c sglctl -n '__fish_seen_subcommand_from watch' -l count -x -d 'end after so many looks'
+complete -c sglctl -n '__fish_seen_subcommand_from watch' -a "all (sglctl status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
 complete -c sglctl -n __fish_use_subcommand -a start -d 'want servers up'
 complete -c sglctl -n '__fish_seen_subcommand_from start' -s h -l help -d 'show this help message and exit'
 complete -c sglctl -n '__fish_seen_subcommand_from start' -l force -d 'in spite of findings that block the start'
@@ -128,4 +133,4 @@ complete -c sglctl -n '__fish_seen_subcommand_from completion' -s h -l help -d '
 complete -c sglctl -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'
 complete -c sglctl -n __fish_use_subcommand -a help -d 'this text, or a verb'\''s'
 complete -c sglctl -n '__fish_seen_subcommand_from help' -s h -l help -d 'show this help message and exit'
-complete -c sglctl -n '__fish_seen_subcommand_from help' -a 'status start stop restart signal pause resume wait why timeline deadlines bundle events tail maintail fg clear avail reread update reload add remove gpus gpu pid version shutdown connect completion help'
+complete -c sglctl -n '__fish_seen_subcommand_from help' -a 'status watch start stop restart signal pause resume wait why timeline deadlines bundle events tail maintail fg clear avail reread update reload add remove gpus gpu pid version shutdown connect completion help'

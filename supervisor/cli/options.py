@@ -89,6 +89,12 @@ def bundle(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("-o", "--output", metavar="FILE", help="NAME-ATTEMPT.tar.gz unless told; - for standard output")
 
 
+def watch(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("names", nargs="*", metavar="NAME")
+    verb.add_argument("--interval", type=_seconds, default=1.0, metavar="1s", help="between two looks")
+    verb.add_argument("--count", type=_count, metavar="N", help="end after so many looks")
+
+
 def update(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("names", nargs="*", metavar="NAME|all")
     live(verb)

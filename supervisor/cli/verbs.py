@@ -56,6 +56,12 @@ def _gpu(client: Client, options: Namespace) -> int:
     return gpu(client, options)
 
 
+def _watch(client: Client, options: Namespace) -> int:
+    from supervisor.cli.watch import watch
+
+    return watch(client, options)
+
+
 def _reread(client: Client, options: Namespace) -> int:
     from supervisor.cli.configuration import reread
 
@@ -107,6 +113,7 @@ def _help(client: Client, options: Namespace) -> int:
 
 VERBS: dict[str, Verb] = {
     "status": (reading.status, "one line a server", takes.status),
+    "watch": (_watch, "servers as they change, until Ctrl-C", takes.watch),
     "start": (changing.start, "want servers up", takes.start),
     "stop": (changing.stop, "want servers down; returns when they are gone", takes.stop),
     "restart": (changing.restart, "end the present attempt, start a fresh one", takes.restart),
