@@ -12,7 +12,7 @@ from pathlib import Path
 
 from supervisor.config.model import Config, DaemonConfig, HooksConfig, ServerConfig
 from supervisor.config.reader import Problems, join, shown
-from supervisor.profile import load_profile, profile_names
+from supervisor.profile import load_profile, profile_names, recognises
 
 SOCKET_PATH_BYTES = 107  # sun_path of unix(7) without the terminating NUL
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
@@ -39,13 +39,21 @@ def check_collisions(config: Config) -> Problems:
     problems: Problems = []
     for name, server in config.servers.items():
         path = join("server", name)
-        port = server.effective_port
+        port = server.effective_port or _default_port(server)
         if port and ports.setdefault(port, name) != name:
             problems.append((f"{path}.port", f"{port} is already taken by server {ports[port]}"))
         for index in server.gpus.indices:
             if devices.setdefault(index, name) != name:
                 problems.append((f"{path}.gpus", f"device {index} is already taken by server {devices[index]}"))
     return problems
+
+
+def _default_port(server: ServerConfig) -> int:
+    """What the engine listens on when neither file nor command says. Of other programs nothing is known."""
+    if server.engine not in profile_names():
+        return 0  # refused elsewhere
+    profile = load_profile(server.engine)
+    return profile.command.default_port if recognises(profile, server.command) else 0
 
 
 def _daemon_problems(daemon: DaemonConfig) -> Iterator[tuple[str, str]]:
