@@ -10,6 +10,7 @@ from starlette.responses import Response
 from supervisor.api.access import Role
 from supervisor.api.control import Clock
 from supervisor.api.operation import Call, Operation, RefusedError, answer, printable
+from supervisor.api.public import public_gpus
 from supervisor.api.wire import Done, iso
 from supervisor.core.gpuviews import GpusView, GpuView
 from supervisor.events import Holder
@@ -84,7 +85,8 @@ class Gpus(msgspec.Struct, frozen=True):
 
 
 async def list_gpus(call: Call) -> Response:
-    return answer(describe(call.control.gpus(), call.control.clock()))
+    view = call.control.gpus()
+    return answer(describe(view if call.local else public_gpus(view), call.control.clock()))
 
 
 async def release(call: Call) -> Response:

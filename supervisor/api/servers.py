@@ -11,8 +11,9 @@ from starlette.responses import Response
 
 from supervisor.api import waiting, wire
 from supervisor.api.access import Role
-from supervisor.api.control import Request
+from supervisor.api.control import Clock, Request
 from supervisor.api.operation import Call, Operation, RefusedError, answer, printable
+from supervisor.api.public import public_server
 from supervisor.api.words import SIGNALABLE, UP, state_of
 from supervisor.events import (
     PauseRequested,
@@ -22,6 +23,7 @@ from supervisor.events import (
     StartRequested,
     StopRequested,
 )
+from supervisor.snapshot import ServerSnapshot
 
 WAIT_LIMIT_S = 7 * 86400.0
 
@@ -53,12 +55,16 @@ class WaitQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def list_servers(call: Call) -> Response:
     clock = call.control.clock()
-    servers = tuple(wire.server(snapshot, clock) for snapshot in call.control.snapshots())
+    servers = tuple(_shown(call, snapshot, clock) for snapshot in call.control.snapshots())
     return answer(wire.Servers(at=wire.iso(clock.wall), servers=servers))
 
 
 async def show_server(call: Call) -> Response:
-    return answer(wire.server(call.snapshot, call.control.clock()))
+    return answer(_shown(call, call.snapshot, call.control.clock()))
+
+
+def _shown(call: Call, snapshot: ServerSnapshot, clock: Clock) -> wire.Server:
+    return wire.server(snapshot if call.local else public_server(snapshot), clock)
 
 
 async def start(call: Call) -> Response:
