@@ -352,6 +352,8 @@ class Server:
     def _proceed(self, note: str) -> None:
         """All is free (or nobody can tell, which is no reason to wait): do what was decided."""
         desk = self._desk
+        if desk.attempt is not None:
+            self._amend(desk.number, stop=desk.attempt.stop)
         decision = self._next if self._goal_up else Disposition(Next.REST, self._next.reason, desk.now)
         decision = self._maintenance.held(decision)
         reason = f"{decision.reason} ({note})" if note else decision.reason
@@ -444,11 +446,15 @@ class Server:
         return decision
 
     def _evidence(self, event: EvidenceKept) -> None:
-        for at, incident in enumerate(self._incidents):
-            if incident.attempt == event.attempt:
-                self._incidents[at] = replace(incident, evidence_path=event.path)
+        self._amend(event.attempt, evidence_path=event.path)
         if event.attempt == self._desk.number and self._desk.attempt is not None:
             self._ender.evidence(event)
+
+    def _amend(self, attempt: int, **known: object) -> None:
+        """What came after the decision: where the evidence is, when the devices had their memory back."""
+        for at, incident in enumerate(self._incidents):
+            if incident.attempt == attempt:
+                self._incidents[at] = replace(incident, **known)
 
     # --- time ----------------------------------------------------------------------------------------------------
 
