@@ -87,6 +87,18 @@ def _diagnose(arguments: Sequence[str]) -> int:
     return diagnose_main(arguments)
 
 
+def _replay(arguments: Sequence[str]) -> int:
+    from supervisor.replay import replay_main
+
+    return replay_main(arguments)
+
+
+def _check(arguments: Sequence[str]) -> int:
+    from supervisor.check import main as check
+
+    return check(arguments)
+
+
 def _demo(arguments: Sequence[str]) -> int:
     from supervisor.demo import main as show
 
@@ -102,7 +114,9 @@ def _version(arguments: Sequence[str]) -> int:
 COMMANDS = {
     "daemon": Command("run the daemon in the foreground (systemd does)", _daemon),
     "run": Command("supervise one server without configuration: sglsup run -- CMD...", _run),
+    "check": Command("say before a start what would end it: sglsup check FILE | -- CMD...", _check),
     "diagnose": Command("tell from a log what happened: sglsup diagnose LOG", _diagnose),
+    "replay": Command("judge a recorded night by today's rules: sglsup replay JOURNAL|LOG", _replay),
     "demo": Command("two fake servers, one of which stalls, live in the terminal", _demo),
     "version": Command("print the version", _version),
 }

@@ -67,7 +67,7 @@ def _parser() -> _Parser:
     )
     parser.add_argument("log", metavar="LOG", help="a file, plain or .gz or .zst; - reads standard input")
     parser.add_argument(
-        "--now", type=_moment, metavar="T", help='the time to judge silence by, in the log\'s own zone; "now" is now'
+        "--now", type=log_moment, metavar="T", help='the time to judge silence by, in the log\'s own zone; "now" is now'
     )
     parser.add_argument("--exit-code", type=int, metavar="N", help="how the server ended (-9 or 137 for a kill)")
     parser.add_argument("--engine", choices=profile_names(), help="default: recognised from the log")
@@ -75,7 +75,8 @@ def _parser() -> _Parser:
     return parser
 
 
-def _moment(text: str) -> str:
+def log_moment(text: str) -> str:
+    """The argument of --now: a time as logs print it, or "now"."""
     moment = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S") if text == "now" else text
     if not seconds(moment):
         raise argparse.ArgumentTypeError(f"cannot read {text!r} as a time: write 2026-02-26 18:27:00, 18:27:00 or now")
@@ -86,11 +87,7 @@ def diagnose(
     stream: IO[bytes], engine: str | None = None, now: str | None = None, exit_code: int | None = None
 ) -> tuple[Outcome, Profile, int]:
     """The story of the whole stream, with the engine's profile and the number of lines."""
-    sample = _read(stream, _SAMPLE)
-    if not sample:
-        raise UnreadableError("it is empty")
-    if _is_binary(sample):
-        raise UnreadableError("this is binary data, not a log")
+    sample = _sample(stream)
     name = engine or recognise(sample)
     profile = load_profile(name or profile_names()[0])
     story, skimmer = LogStory(profile), Skimmer(profile)
@@ -100,6 +97,23 @@ def diagnose(
     story.read(skimmer.finish())
     moment = seconds(like(now, story.stamp)) if now else None
     return story.conclude(moment, exit_code, recognised=name is not None), profile, skimmer.lines
+
+
+@contextlib.contextmanager
+def opened_log(path: str) -> Iterator[tuple[bytes, Iterator[bytes]]]:
+    """The beginning of a log, and all of its bytes in chunks. Raises UnreadableError, also while it is read."""
+    with _opened(path) as stream:
+        sample = _sample(stream)
+        yield sample, _chunks(stream, sample)
+
+
+def _sample(stream: IO[bytes]) -> bytes:
+    sample = _read(stream, _SAMPLE)
+    if not sample:
+        raise UnreadableError("it is empty")
+    if _is_binary(sample):
+        raise UnreadableError("this is binary data, not a log")
+    return sample
 
 
 def recognise(sample: bytes) -> str | None:

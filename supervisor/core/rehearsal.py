@@ -96,9 +96,13 @@ class Rehearsal:
         made = self.server.handle(event, self.now)
         for action in made:
             self.decisions.append(Decision(self.now, action))
-            for delay_s, answer in self._answers(action):
-                self.at(self.now + delay_s, answer)
+            self.answer(action)
         return made
+
+    def answer(self, action: AnyAction) -> None:
+        """Let the world answer an action that was decided elsewhere."""
+        for delay_s, event in self._answers(action):
+            self.at(self.now + delay_s, event)
 
     def until(self, end: float) -> Iterator[list[AnyAction]]:
         """Let time pass up to `end`; the decisions of each event. Stop asking, and time stands still there."""
