@@ -27,7 +27,7 @@ from supervisor.actions import (
     StartRecord,
 )
 from supervisor.core.comparison import Moment, Row, compare
-from supervisor.core.lifecycle import ALIVE, RESTING
+from supervisor.core.lifecycle import ALIVE, RESTING, State
 from supervisor.core.rehearsal import Decision, Obliging, Rehearsal
 from supervisor.core.server import Server
 from supervisor.events import AnyEvent, DevicesChecked, Exited, StartRequested, Ticked, TreeEmptied
@@ -39,6 +39,7 @@ _AWAY_S = 45.0
 _LEADS_TO_S = 3600.0
 _TURNS = (Spawn, KeepEvidence, SignalTree, KillTree)  # after one that only one of the two took nothing compares
 _LEAST_STEP_S = 1e-3
+_FIRST = StartRequested("autostart")
 _REMEMBERED = ("goal", "lifecycle")  # what a daemon knows from one decision to the next, and a new one does not
 
 MakeServer: TypeAlias = Callable[[float, int, Iterable[StartRecord]], Server]
@@ -71,12 +72,16 @@ def review(steps: Sequence[Step], make: MakeServer) -> Iterator[Section]:
 
 
 def runs(steps: Sequence[Step]) -> Iterator[Sequence[Step]]:
-    """The record of each daemon: one that began anew knows nothing of what its forerunner's facets were."""
+    """The record of each daemon: one that began anew knows nothing of what its forerunner's facets were.
+
+    Where the forerunner had come to rest its facets are the same ones; then only the start by the daemon itself tells.
+    """
     begin = 0
     facets: dict[str, str] = {}
     for index, step in enumerate(steps):
         rebooted = index > begin and step.at < steps[index - 1].at
-        if rebooted or any(_forgot(action, facets) for action in step.then):
+        begins = step.event == _FIRST and facets.get("lifecycle") == State.STOPPED
+        if rebooted or begins or any(_forgot(action, facets) for action in step.then):
             yield steps[begin:index]
             begin = index
             facets.clear()

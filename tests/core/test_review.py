@@ -213,6 +213,16 @@ def test_the_next_daemon_begins_anew() -> None:
     assert [section.attempt for section in reviewed(steps)] == [1, 2]
 
 
+def test_the_next_daemon_begins_anew_also_after_a_stop() -> None:
+    first = stalled_night()
+    second = Night(begin=first.now + 20, last=2)
+    second.tell(e.StartRequested("autostart"))
+    second.until(second.now + 20)
+    steps = first.steps + second.steps
+    assert [len(run) for run in runs(steps)] == [len(first.steps), len(second.steps)]
+    assert differing(reviewed(steps)) == []
+
+
 def test_a_reboot_sets_the_clock_back() -> None:
     first = Night(begin=5000.0)
     first.tell(e.StartRequested("autostart"))
