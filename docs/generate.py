@@ -55,8 +55,9 @@ A `cause` of lost time is one of them or `startup` (a start that no failure made
 ports were not free), `unready` (it runs and cannot be used). Hours of a start that stalls are the stall's: until a
 start ends its time is in `sglsup_server_downtime_pending_seconds`, then it is put down to its cause at once.
 
-Counters survive the daemon's restart, upgrade and crash (`tally.json` in the state directory; a crash loses at
-most the seconds of half a minute, no event). Time during which no daemon ran is nobody's.
+Counters survive the daemon's restart, upgrade and crash (`tally.json` in the state directory). What is shown is what
+is stored, a second after an event and every 15 s while time is being lost, so that no counter falls back after a
+crash. Time during which no daemon ran is nobody's.
 
 ## Scraping
 

@@ -148,6 +148,11 @@ class Tally:
 
     # --- what is told ---
 
+    @property
+    def losing(self) -> bool:
+        """Whether anybody's time is being lost."""
+        return bool(self._spells)
+
     def account(self, name: str) -> Account:
         """What was counted about a server; nothing about one that was never observed."""
         return self._accounts.get(name) or Account()

@@ -22,18 +22,23 @@ log = structlog.get_logger()
 
 PERIOD_S = 5.0
 DISK_EVERY = 12  # periods
-STORE_EVERY = 6  # periods: seconds lost are worth that much precision; what is counted is stored at once
+STORE_EVERY = 3  # periods, while time is being lost; what is counted is stored within a second
 _WORST_KEPT = 0.5  # of the worst lag remains after a period without one: a scrape every 15 s still sees it
 
 
 class PulseKeeper:
-    """One for the daemon. Its file costs precision of counters when it is lost, never a server."""
+    """One for the daemon. Its file costs precision of counters when it is lost, never a server.
+
+    What is shown is what is on disk: a counter that fell back after a crash would be taken for one that began anew, and
+    all that it had ever counted would be counted again.
+    """
 
     def __init__(self, state_dir: Path, log_dir: Path, overdue_s: Callable[[], float]) -> None:
         self._path = state_dir / "tally.json"
         self._state_dir, self._log_dir = state_dir, log_dir
         self._overdue_s = overdue_s
-        self._tally = Tally(self._restored())
+        self._shown = self._restored()
+        self._tally = Tally(msgspec.convert(msgspec.to_builtins(self._shown), SavedTally))
         self._counted = anyio.Event()
         self._lag_s = 0.0
         self._config_wall = clock.now().wall
@@ -55,8 +60,7 @@ class PulseKeeper:
     # --- what readers ask ----------------------------------------------------------------------------------------
 
     def pulse(self, names: Collection[str]) -> Pulse:
-        """Everything as of now, of the servers that are configured."""
-        self._tally.settle(clock.monotonic())
+        """Everything, of the servers that are configured; counters as of the last store."""
         return Pulse(
             overdue_s=self._overdue_s(),
             lag_s=self._lag_s,
@@ -64,8 +68,8 @@ class PulseKeeper:
             watchdog_wall=self._watchdog_wall,
             disks=self._disks,
             stored=self._stored,
-            accounts={name: self._tally.account(name) for name in names},
-            xids=self._tally.xids(),
+            accounts={name: account for name, account in self._shown.servers.items() if name in names},
+            xids=self._shown.xids,
         )
 
     # --- the task ------------------------------------------------------------------------------------------------
@@ -77,7 +81,7 @@ class PulseKeeper:
                 tasks.start_soon(self._store_counts, name="pulse: store")
                 await self._beat(names, gpus)
         finally:
-            self._write(self._saved())
+            self._show(self._write(self._saved()))
 
     async def _beat(self, names: Callable[[], Collection[str]], gpus: Callable[[], GpusView]) -> None:
         beats = 0
@@ -90,7 +94,7 @@ class PulseKeeper:
             self._tally.observe_gpus(gpus())
             self._tally.keep_only(names())
             beats += 1
-            if beats % STORE_EVERY == 0:
+            if beats % STORE_EVERY == 0 and self._tally.losing:
                 self._counted.set()
 
     async def _store_counts(self) -> None:
@@ -98,7 +102,10 @@ class PulseKeeper:
             await self._counted.wait()  # as long as nothing happens
             await anyio.sleep(1.0)  # a burst of changes costs one write
             self._counted = anyio.Event()
-            await anyio.to_thread.run_sync(self._write, self._saved())
+            self._show(await anyio.to_thread.run_sync(self._write, self._saved()))
+
+    def _show(self, saved: bytes) -> None:
+        self._shown = msgspec.json.decode(saved, type=SavedTally)
 
     # --- on disk -------------------------------------------------------------------------------------------------
 
@@ -106,25 +113,30 @@ class PulseKeeper:
         self._tally.settle(clock.monotonic())
         return msgspec.json.encode(self._tally.save())
 
-    def _restored(self) -> SavedTally | None:
+    def _restored(self) -> SavedTally:
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=SavedTally)
         except FileNotFoundError:
-            return None
+            return SavedTally()
         except (OSError, msgspec.DecodeError) as problem:
             aside = self._path.with_suffix(".broken")
             with contextlib.suppress(OSError):
                 self._path.replace(aside)
             log.warning("tally", problem=f"cannot use {self._path}: {problem}; moved aside, counters begin at 0")
-            return None
+            return SavedTally()
 
-    def _write(self, saved: bytes) -> None:
+    def _write(self, saved: bytes) -> bytes:
+        """What may be shown now. On a disk that cannot be written it is shown all the same: that is the lesser evil."""
         new = self._path.with_suffix(".new")
         try:
-            new.write_bytes(saved)
+            with new.open("wb") as file:
+                file.write(saved)
+                file.flush()
+                os.fsync(file.fileno())
             new.replace(self._path)
         except OSError as problem:
             log.warning("tally", problem=f"cannot write {self._path}: {problem.strerror}; kept in memory only")
+        return saved
 
     def _measure(self, names: Sequence[str]) -> tuple[tuple[Disk, ...], dict[str, Stored]]:
         disks = [_disk("log", self._log_dir), _disk("state", self._state_dir)]

@@ -35,7 +35,6 @@ async def test_the_next_daemon_counts_on(tmp_path: Path) -> None:
     await beating(first, tmp_path)
 
     second = keeper(tmp_path)
-    second.observe(fleet.running("kimi-k2", attempt=4))
     assert second.pulse(["kimi-k2"]).accounts["kimi-k2"].starts == 1
     assert not (tmp_path / "tally.new").exists()
 
