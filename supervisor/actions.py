@@ -46,11 +46,13 @@ class Probe(Action, frozen=True):
 class CheckDevices(Action, frozen=True):
     """Look whether the server's devices have their memory back.
 
-    For a `start` they are leased first (a plan that only counts may get others), and its ports must be free, too.
+    For a `start` they are leased first (a plan that only counts may get others), its ports must be free, and the
+    preflight must find no error; `force` overrules the preflight alone.
     """
 
     attempt: int
     start: bool = True
+    force: bool = False
 
 
 class KeepEvidence(Action, frozen=True):

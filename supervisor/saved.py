@@ -68,5 +68,6 @@ class SavedServer(msgspec.Struct, frozen=True):
     paused_reason: str = ""
     paused_since: float = 0.0
     config_hash: str = ""
+    force: bool = False  # started in spite of what the preflight found
     devices: tuple[int, ...] = ()  # its lease
     format: int = FORMAT

@@ -31,6 +31,7 @@ def _tell(snapshot: ServerSnapshot, clock: Clock, failure: Failure | None) -> It
         yield end_of(snapshot.exit, clock)
         if snapshot.diagnosis is not None:
             yield from cause_of(snapshot.diagnosis)
+    yield from (f"before the start: {finding}." for finding in snapshot.findings)
     yield from _next(snapshot)
 
 

@@ -24,6 +24,7 @@ class Claimer:
         self._dirty = ""  # why the last answer was no
         self._delay_s = 0.0
         self.asked_to_start = False  # whether the last look was for a start
+        self.force = False  # somebody wants it started whatever the preflight finds, until he asks for something else
 
     def look(self) -> None:
         """Begin the wait."""
@@ -36,7 +37,7 @@ class Claimer:
         self._asking = True
         self.asked_to_start = self._wants_start()
         self._desk.after(Timer.CHECK_LOST, REPLY_SLACK_S)
-        self._desk.do(CheckDevices(self._desk.number, self.asked_to_start))
+        self._desk.do(CheckDevices(self._desk.number, self.asked_to_start, self.force and self.asked_to_start))
 
     def answered(self, event: DevicesChecked) -> None:
         """The look's answer."""

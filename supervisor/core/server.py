@@ -155,6 +155,7 @@ class Server:
             paused_reason=paused.reason,
             paused_since=paused.since,
             config_hash=config_hash,
+            force=self._claimer.force,
         )
 
     def restore(self, saved: SavedServer, now: float, *, tree_lives: bool) -> list[AnyAction]:
@@ -164,7 +165,7 @@ class Server:
         """
         desk = self._desk
         desk.now, desk.out = now, []
-        self._goal_up = saved.goal_up
+        self._goal_up, self._claimer.force = saved.goal_up, saved.force
         self._next = Disposition(Next(saved.next), saved.next_reason, saved.next_due)
         self._book.restore(saved.book)
         self._incidents.extend(saved.incidents)
@@ -230,7 +231,7 @@ class Server:
     def _dispatch(self, event: AnyEvent) -> None:  # noqa: C901 - one flat table of event types
         match event:
             case StartRequested():
-                self._start(event.by)
+                self._start(event.by, event.force)
             case StopRequested():
                 self._stop(event.by)
             case RestartRequested():
@@ -278,8 +279,10 @@ class Server:
 
     # --- requests ------------------------------------------------------------------------------------------------
 
-    def _start(self, by: str) -> None:
+    def _start(self, by: str, force: bool) -> None:
         reason = f"start asked by {by}"
+        if force or not self._goal_up or self.state in (State.FATAL, State.QUARANTINED):
+            self._claimer.force = force
         if self._set_goal("up", reason) or self.state in (State.FATAL, State.QUARANTINED):
             self._begin(reason)
         elif self.state is State.BACKOFF:

@@ -38,6 +38,7 @@ class Host:
     hooks: Hooks
     evidence_dir: Path = field(default=Path())
     ports: PortBook = field(default_factory=PortBook)
+    findings: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of each server's last preflight
 
     def release(self, server: str) -> None:
         """The server rests, and what it had is proven free: others may have its devices and ports."""

@@ -54,7 +54,8 @@ class ServerLoop:
     def snapshot(self) -> ServerSnapshot:
         """The facts as of the last event; made when asked for, kept until the next event."""
         if self._snapshot is None:
-            self._snapshot = self.server.snapshot()
+            findings = self._host.findings.get(self.name, ())
+            self._snapshot = msgspec.structs.replace(self.server.snapshot(), findings=findings)
         return self._snapshot
 
     def overdue_s(self) -> float:

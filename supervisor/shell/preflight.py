@@ -49,11 +49,19 @@ async def findings_before_start(config: ServerConfig, environment: Mapping[str, 
     return lint(inspected, load_rules(config.engine), standing_only=True)
 
 
-def reason_of(findings: Iterable[Finding], severity: Severity) -> str:
-    """The findings of that severity in one line, "" without any."""
-    chosen = (finding for finding in findings if finding.severity is severity)
-    texts = [f"{finding.what} ({finding.rule}: {finding.change})" for finding in chosen]
-    return f"preflight: {'; '.join(texts)}" if texts else ""
+def refusal(findings: Iterable[Finding]) -> str:
+    """Why the start must not be: the first error in full, the others by their names. "" without errors."""
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    if not errors:
+        return ""
+    more = f" (and {', '.join(finding.rule for finding in errors[1:])})" if errors[1:] else ""
+    return f"preflight: {errors[0].what}; {errors[0].change}{more}"
+
+
+def told(findings: Iterable[Finding]) -> tuple[str, ...]:
+    """Errors and warnings, a line each, for status and `why`."""
+    heavy = (finding for finding in findings if finding.severity is not Severity.NOTICE)
+    return tuple(f"{finding.severity} {finding.rule}: {finding.what}; {finding.change}" for finding in heavy)
 
 
 def devices_of(view: GpusView) -> tuple[tuple[DeviceFacts, ...] | None, str]:

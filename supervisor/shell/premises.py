@@ -15,6 +15,7 @@ from supervisor.ports import PortUse
 from supervisor.profile import CommandFacts
 from supervisor.shell import clock
 from supervisor.shell.host import Host
+from supervisor.shell.preflight import findings_before_start, refusal, told
 from supervisor.units import format_bytes
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the kernel's, not a file of ours
@@ -30,6 +31,7 @@ class Premises:
         self._host = host
         own = (PortUse(settings.port, "requests"),) if settings.port else ()
         self._ports = own + facts.ports
+        self._checkable = facts.recognised  # of a script that starts the engine, options and model are not known
         self._since = 0.0
         self._waiting = False
 
@@ -44,6 +46,8 @@ class Premises:
         found = await self._host.devices.settled(self._config, action.attempt, self._since, start=action.start)
         if action.start and found.clean is not False:
             found = await self._look_around(found)
+        if action.start and found.clean is not False and self._checkable:
+            found = await self._preflight(found, action.force)
         self._waiting = found.clean is False
         return found
 
@@ -55,6 +59,15 @@ class Premises:
         if full:
             return DevicesChecked(found.attempt, False, "; ".join(full), waiting=True)
         return replace(found, reason="; ".join(filter(None, (found.reason, *low))))
+
+    async def _preflight(self, found: DevicesChecked, force: bool) -> DevicesChecked:
+        """Last, when nothing else is in the way: what the start itself would end with."""
+        findings = await findings_before_start(self._config, self._host.environment, self._host.devices.view())
+        self._host.findings[self._config.name] = told(findings)
+        why_not = refusal(findings)
+        if not why_not or force:
+            return found
+        return replace(found, clean=False, reason=why_not, refuse=True)
 
     async def _held(self) -> AsyncIterator[str]:
         for use in self._ports:

@@ -154,6 +154,7 @@ class Server(msgspec.Struct, frozen=True):
     maintenance: Facet | None
     capacity_tokens: int | None
     capacity_expected: int | None
+    findings: tuple[str, ...] = ()
 
 
 class Servers(msgspec.Struct, frozen=True):

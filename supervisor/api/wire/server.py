@@ -78,6 +78,7 @@ def server(snapshot: ServerSnapshot, clock: Clock) -> Server:
         maintenance=None if snapshot.maintenance is None else facet(snapshot.maintenance, clock),
         capacity_tokens=snapshot.capacity_tokens,
         capacity_expected=snapshot.capacity_expected,
+        findings=snapshot.findings,
     )
 
 

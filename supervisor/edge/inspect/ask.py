@@ -37,7 +37,7 @@ async def inspect(request: Request, limit_s: float) -> Looked:
 
 def _start() -> subprocess.Popen[bytes]:
     child = subprocess.Popen(
-        [sys.executable, "-m", "supervisor.edge.inspect"],
+        [sys.executable, "-P", "-m", "supervisor.edge.inspect"],  # -P: nobody's files in the present directory
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
