@@ -1,4 +1,4 @@
-"""Installs the peers that we measure against, each into a virtual environment of its own below the cache folder."""
+"""Installs the programs that we measure and test against, each into a virtual environment of its own in the cache."""
 
 import os
 import subprocess
@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 SUPERVISORD = "supervisor==4.3.0"
+SCHEMATHESIS = "schemathesis==4.32.5"
 
 
 def supervisord_folder() -> Path | None:
@@ -13,16 +14,33 @@ def supervisord_folder() -> Path | None:
 
     The PyPI project Supervisor installs a package of the same name as ours: never into our own environment.
     """
+    # setuptools: Supervisor 4.3 still reads its version through pkg_resources where it finds it.
+    return _folder(SUPERVISORD, "supervisorctl", "setuptools<81")
+
+
+def schemathesis_folder() -> Path | None:
+    """The bin folder of schemathesis. Not in our own environment: it is a pytest plugin that every run would load."""
+    return _folder(SCHEMATHESIS, "schemathesis")
+
+
+def place(requirement: str) -> Path:
+    """The bin folder, whether it is there or not."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    venv = cache / "sglang-supervisor" / "peers" / SUPERVISORD.replace("==", "-")
-    if not (venv / "bin" / "supervisorctl").exists():
-        subprocess.run([sys.executable, "-m", "venv", venv], check=True)
-        # setuptools: Supervisor 4.3 still reads its version through pkg_resources where it finds it.
-        command = [str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", SUPERVISORD, "setuptools<81"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            print(
-                f"cannot install {SUPERVISORD}: {done.stderr.strip()[-300:]}; its column stays empty", file=sys.stderr
-            )
-            return None
-    return venv / "bin"
+    return cache / "sglang-supervisor" / "peers" / requirement.replace("==", "-") / "bin"
+
+
+def _folder(requirement: str, program: str, *more: str) -> Path | None:
+    folder = place(requirement)
+    if (folder / program).exists():
+        return folder
+    subprocess.run([sys.executable, "-m", "venv", folder.parent], check=True)
+    command = [str(folder / "python"), "-m", "pip", "install", "--quiet", requirement, *more]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(f"cannot install {requirement}: {done.stderr.strip()[-300:]}; what needs it is left out", file=sys.stderr)
+        return None
+    return folder
+
+
+if __name__ == "__main__":
+    sys.exit(None in (supervisord_folder(), schemathesis_folder()))

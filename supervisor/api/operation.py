@@ -156,8 +156,12 @@ def _named(role: Role) -> str:
 
 
 def _query(operation: Operation, request: Request) -> Any:
+    given = request.query_params.multi_items()
+    for key, value in given:  # msgspec takes "null" for none, and the last of several for the one
+        if value.lower() == "null" or sum(other == key for other, _ in given) > 1:
+            raise RefusedError(400, f"cannot use the query: give {printable(key)} once, or leave it out")
     try:
-        return msgspec.convert(dict(request.query_params), operation.query, strict=False)
+        return msgspec.convert(dict(given), operation.query, strict=False)
     except msgspec.ValidationError as problem:
         raise RefusedError(400, f"cannot use the query: {_lower(problem)}") from None
 

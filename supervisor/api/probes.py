@@ -79,6 +79,7 @@ OPERATIONS = (
         live,
         media_types=("text/plain",),
         on_tcp=True,
+        failures=(503,),
     ),
     Operation(
         "GET",
@@ -89,6 +90,7 @@ OPERATIONS = (
         query=ProbeQuery,
         media_types=("text/plain",),
         on_tcp=True,
+        failures=(404, 503),
     ),
     Operation(
         "GET",
@@ -99,5 +101,6 @@ OPERATIONS = (
         query=ProbeQuery,
         media_types=("text/plain",),
         on_tcp=True,
+        failures=(404, 503),
     ),
 )

@@ -20,6 +20,7 @@ _MEANING = {
     409: "it cannot be done in the present state, or the configuration file is broken",
     413: "the body is too large",
     500: "a file cannot be read or written",
+    503: "not yet, or not any more",
 }
 _REF = "#/components/schemas/{name}"
 
@@ -50,7 +51,7 @@ def _described(operation: Operation) -> dict[str, Any]:
         "x-role": operation.role.name.lower(),
         "parameters": [*_path_parameters(operation), *_query_parameters(operation)],
         "responses": {str(operation.status): _success(operation)}
-        | {code: _failure(text) for code, text in _failures(operation)},
+        | {code: _failure(code, text) for code, text in _failures(operation)},
     }
     if operation.body is not NoBody:
         schema = {"$ref": _REF.format(name=operation.body.__name__)}
@@ -71,7 +72,9 @@ def _failures(operation: Operation) -> list[tuple[str, str]]:
     return [(str(status), _MEANING[status]) for status in statuses]
 
 
-def _failure(text: str) -> dict[str, Any]:
+def _failure(code: str, text: str) -> dict[str, Any]:
+    if code == "503":  # the probes' own answer, which is no error
+        return {"description": text, "content": {"text/plain": {}}}
     return {"description": text, "content": {"application/json": {"schema": {"$ref": _REF.format(name="Error")}}}}
 
 
