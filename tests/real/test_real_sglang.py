@@ -73,6 +73,11 @@ class Site:
         assert isinstance(server, dict)
         return server
 
+    def status_of_record(self) -> int:
+        """The attempt that the daemon has written down, read while there is no daemon."""
+        record = json.loads((self.config.parent / "state" / "servers" / f"{NAME}.json").read_text())
+        return int(record["number"])
+
     def lifecycle(self) -> str:
         return str(self.status()["lifecycle"]["value"])
 
@@ -121,6 +126,7 @@ environment = {{ {environment} }}
 stop = {{ grace = "20s" }}
 restart = {{ backoff = "1s" }}
 readiness = {{ interval = "500ms" }}
+serving = {{ stopped = "8s" }}
 """
 
 
@@ -175,6 +181,31 @@ def test_a_server_is_started_watched_restarted_and_stopped(site: Site) -> None:
     second = tree_of(site)
     assert not {one.pid for one in first} & {one.pid for one in second}
     assert site.status()["restarts"] == 1
+
+    stopped = scheduler(site)
+    stopped.send_signal(signal.SIGSTOP)
+    tell("scheduler stopped (SIGSTOP): /health will answer nothing for 20 s, /model_info goes on")
+    eventually(lambda: "is stopped (T)" in str(site.status()["verdict"]), NOTICE_LIMIT_S, "the stall's name")
+    tell(f"named: {site.status()['verdict']['reason']}")
+    eventually(lambda: site.status()["attempt"] == 3, NOTICE_LIMIT_S, "a third attempt")
+    assert [identity for identity in second if identity.alive] == [], "the stalled tree is gone before the next start"
+    tell("killed, proven empty, started again")
+    print(site.ctl("why", NAME).stdout)
+    site.wait_healthy()
+    tell("healthy again")
+    third = tree_of(site)
+
+    assert site.daemon is not None
+    site.daemon.kill()
+    site.daemon.wait(STOP_LIMIT_S)
+    assert [identity for identity in third if not identity.alive] == [], "the servers live on without their daemon"
+    before = site.status_of_record()
+    site.start_daemon()
+    eventually(lambda: site.lifecycle() == "running", NOTICE_LIMIT_S, "the adopted server is running")
+    assert site.status()["pid"] == third[0].pid
+    assert site.status()["attempt"] == before == 3
+    tell("daemon killed (SIGKILL) and back: the server was adopted")
+    second = third
 
     assert site.ctl("stop", NAME, limit_s=STOP_LIMIT_S).returncode == 0
     eventually(lambda: site.lifecycle() == "stopped", STOP_LIMIT_S, "the lifecycle 'stopped'")
