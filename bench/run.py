@@ -19,6 +19,8 @@ MODULES = (
     "bench.readiness",
     "bench.nvml_hang",
     "bench.escapees",
+    "bench.scrape",
+    "bench.page",
     "bench.stalls",
     "bench.reclaim",
 )

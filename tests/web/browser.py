@@ -68,6 +68,10 @@ class Browser:
         self._call("Page.navigate", url=url)
         self.wait(lambda: any(event["method"] == "Page.loadEventFired" for event in self.events), "load")
 
+    def forget(self) -> None:
+        """Empties the cache."""
+        self._call("Network.clearBrowserCache")
+
     def run(self, script: str) -> Any:
         """The value of an expression in the page."""
         answer = self._call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)

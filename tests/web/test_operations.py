@@ -54,9 +54,15 @@ async def test_assets_are_sent_once(tcp: httpx.AsyncClient) -> None:
 
 async def test_the_page_weighs_little(tcp: httpx.AsyncClient) -> None:
     """Four servers, ten GPUs, one start of eight ranks; no request goes elsewhere."""
-    weights = {path: len((await tcp.get(path)).content) for path in ("/", "/style.css", "/app.js", "/icon.svg")}
+    plain = packed = 0
+    for path in ("/", "/style.css", "/app.js", "/icon.svg"):
+        plain += len((await tcp.get(path, headers={"accept-encoding": "identity"})).content)
+        async with tcp.stream("GET", path, headers={"accept-encoding": "gzip"}) as answer:
+            assert answer.headers["content-encoding"] == "gzip"
+            packed += len(b"".join([piece async for piece in answer.aiter_raw()]))
 
-    assert sum(weights.values()) < 100_000
+    assert plain < 100_000
+    assert packed < 20_000
 
 
 async def test_over_the_socket_the_reader_is_known_and_sees_all(control: FakeControl, tmp_path: Path) -> None:
