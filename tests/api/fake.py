@@ -183,7 +183,7 @@ class FakeControl:
     async def add_server(self, name: str, by: str) -> None:
         if name not in self.available().servers or name in self.servers:
             raise ChangeRefusedError(f"cannot add {name}")
-        await self.put(snapshot(name, "starting"))
+        await self.put(snapshot(name, "starting" if self.available().servers[name].autostart else "stopped"))
 
     async def remove_server(self, name: str, by: str) -> None:
         if self.servers[name].lifecycle.value not in ("stopped", "fatal"):

@@ -81,7 +81,14 @@ def real(tmp_path: Path) -> Iterator[str]:
 def control(tmp_path: Path) -> FakeControl:
     (tmp_path / "kimi.log").write_text("hello\nworld\n")
     kimi = snapshot("kimi", "running", log_path=str(tmp_path / "kimi.log"))
-    return FakeControl(snapshot("draft"), kimi)
+    made = FakeControl(snapshot("draft"), kimi)
+    file = tmp_path / "own.toml"
+    places = f'[daemon]\nstate_dir = "{tmp_path}/st"\nlog_dir = "{tmp_path}/lg"\n'
+    file.write_text(
+        places + '[server.kimi]\ncommand = ["engine"]\n[server.draft]\ncommand = ["engine"]\nautostart = false\n'
+    )
+    made.config_path, made.configuration = str(file), load(file)
+    return made
 
 
 SEQUENCES = [
@@ -128,6 +135,17 @@ SEQUENCES = [
     ["clear all"],
     ["fg draft"],
     ["fg none"],
+    ["reread"],
+    ["update"],
+    ["update none"],
+    ["reread", "add kimi"],
+    ["add none"],
+    ["add"],
+    ["remove draft", "status draft"],
+    ["remove kimi"],
+    ["remove none"],
+    ["remove"],
+    ["remove draft", "add draft", "status draft"],
     ["nonsense"],
     ["shutdown"],
 ]
@@ -215,7 +233,7 @@ async def test_avail(control: FakeControl, tmp_path: Path) -> None:
         outcome = await asyncio.to_thread(supervisorctl, ours, "avail")
     assert outcome.code == 0
     assert outcome.out.splitlines() == [
-        "draft                            in use    auto      999:999",
+        "draft                            in use    manual    999:999",
         "kimi                             in use    auto      999:999",
     ]
 
