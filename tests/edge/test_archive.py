@@ -1,7 +1,7 @@
 """Archiving a log that grows: every line exactly once, whatever dies in between, and no offset ever moves."""
 
+import contextlib
 import errno
-import itertools
 import os
 import random
 import signal
@@ -19,7 +19,9 @@ from hypothesis import strategies as st
 from supervisor.edge import archive
 from supervisor.edge.archive import Kept, LogArchive, Segment, finish, live_path, log_bytes, segments
 
+ROOT = Path(__file__).resolve().parents[2]
 MIB = 2**20
+_REST = b" a line as servers write them under load, with more words than anybody reads" * 3 + b"\n"
 both_kinds = pytest.mark.parametrize("suffix", ["gz", "zst"])
 
 
@@ -29,6 +31,10 @@ def line(number: int) -> bytes:
 
 def lines(first: int, count: int) -> bytes:
     return b"".join(map(line, range(first, first + count)))
+
+
+def wide_lines(first: int, count: int) -> bytes:
+    return b"".join([b"%012d" % number + _REST for number in range(first, first + count)])
 
 
 def append(directory: Path, data: bytes, attempt: int = 1) -> int:
@@ -204,13 +210,12 @@ def test_a_later_daemon_goes_on_at_the_right_byte(tmp_path: Path) -> None:
 _WRITER = """
 import os, sys, time
 from pathlib import Path
-path, count, rate = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+path, count, rate, step = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), 5000
+from tests.edge.test_archive import wide_lines
 log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
-def line(number):
-    return b"%012d a line as servers write them, #running-req: %d\\n" % (number, number % 97)
-began, written, step = time.monotonic(), 0, 5000
+began, written = time.monotonic(), 0
 for first in range(0, count, step):
-    data = b"".join(map(line, range(first, min(count, first + step))))
+    data = wide_lines(first, min(step, count - first))
     while data:
         n = os.write(log, data)
         data, written = data[n:], written + n
@@ -234,7 +239,8 @@ def write_while_archivers_are_killed(
     path = live_path(directory, 1)
     path.touch()
     kills = 0
-    with subprocess.Popen([sys.executable, "-c", _WRITER, path, str(count), str(bytes_per_s)]) as writer:
+    writing = [sys.executable, "-c", _WRITER, str(path), str(count), str(bytes_per_s)]
+    with subprocess.Popen(writing, cwd=ROOT) as writer:
         while writer.poll() is None:
             command = [sys.executable, "-c", _ARCHIVER, str(directory), str(segment_bytes)]
             with subprocess.Popen(command, stdout=subprocess.PIPE) as archiver:
@@ -252,28 +258,42 @@ def assert_every_line_once(directory: Path, count: int) -> None:
     last.archive(live_path(directory, 1).stat().st_size)
     made = segments(directory)
     assert [one.begin for one in made] == [0, *(one.end for one in made[:-1])], "no gap, no overlap"
-    assert sum(1 for seen, wanted in zip(numbered(log_bytes(directory, 1)), itertools.count(), strict=False)
-               if seen == wanted) == count  # fmt: skip
+    assert same(log_bytes(directory, 1), (wide_lines(first, 5000) for first in range(0, count, 5000)))
+
+
+def same(left: Iterable[bytes], right: Iterable[bytes]) -> bool:
+    """Whether two streams of bytes are one, however they are cut."""
+    rest, other = b"", iter(right)
+    for piece in left:
+        while len(rest) < len(piece):
+            try:
+                rest += next(other)
+            except StopIteration:
+                return False
+        if rest[: len(piece)] != piece:
+            return False
+        rest = rest[len(piece) :]
+    return rest == b"" and next(other, b"") == b""
 
 
 def test_no_line_is_lost_or_doubled_while_archivers_are_killed(tmp_path: Path) -> None:
     chance = random.Random(7)
     kills = write_while_archivers_are_killed(
         tmp_path,
-        400_000,
+        100_000,
         bytes_per_s=12e6,
         segment_bytes=256 * 1024,
         lives_s=lambda: chance.uniform(0.0, 0.15),
     )
 
-    assert_every_line_once(tmp_path, 400_000)
+    assert_every_line_once(tmp_path, 100_000)
     assert kills >= 3
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_no_line_of_two_gigabytes_is_lost_or_doubled_at_50_megabytes_a_second(tmp_path: Path) -> None:
-    chance, count = random.Random(8), 40_000_000
+    chance, count = random.Random(8), 9_000_000
     began = time.monotonic()
     kills = write_while_archivers_are_killed(
         tmp_path, count, bytes_per_s=50e6, segment_bytes=16 * MIB, lives_s=lambda: chance.uniform(0.2, 4.0)
@@ -286,6 +306,7 @@ def test_no_line_of_two_gigabytes_is_lost_or_doubled_at_50_megabytes_a_second(tm
     print(f"{count} lines, {size} bytes in {took_s:.0f} s, {kills} kills, {on_disk} bytes on the disk")
     assert size > 2e9
     assert on_disk < size / 3
+    assert size / took_s > 25e6, "as fast as it was meant to be, by and large"
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -472,12 +493,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(path: Path) -> None:
-    try:
-        with path.open("wb", buffering=0) as out:
-            while out.write(bytes(65536)):
-                pass
-    except OSError as problem:
-        assert problem.errno == errno.ENOSPC
+    """Until nothing more goes in."""
+    with path.open("wb", buffering=0) as out, contextlib.suppress(OSError):
+        while out.write(bytes(65536)):
+            pass
+    assert os.statvfs(path).f_bavail == 0
 
 
 def test_a_full_disk_changes_nothing_and_loses_nothing(small_disk: Path) -> None:
