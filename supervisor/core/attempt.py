@@ -35,6 +35,8 @@ from supervisor.profile import CommandFacts, Profile
 from supervisor.snapshot import DiagnosisView, ExitView, IncidentView, StartupView, StopView
 
 _SIGKILL = 9
+_GUESS = 0.4  # an exit by signal 9 alone: the kernel, an operator and the engine itself end a process alike
+_SEEN = 0.8
 _QUIET_LEVELS = ("warning", "warn", "error", "critical", "fatal")
 HOST_OOM = "host-oom-killed"  # of the classes of causes
 _OOM_RECENT_S = 300.0  # a helper that the kernel killed hours ago did not end the server
@@ -333,7 +335,30 @@ class Attempt:
         self.diagnosis = self._finder.conclude(code, frozenset(self.signals), alive=alive, stage=self.view(now).stage)
         if self.oom is not None and now - self.oom_at < _OOM_RECENT_S:
             self.diagnosis = self._oom_diagnosis(self.oom)
+        elif self.diagnosis.cause == HOST_OOM:
+            self.diagnosis = replace(self.diagnosis, restart="maybe", confidence=min(self.diagnosis.confidence, _GUESS))
+        elif stalled and not self._explains(self.diagnosis):
+            self.diagnosis = self._stall_diagnosis(now)
         return self.diagnosis
+
+    def _explains(self, diagnosis: DiagnosisView) -> bool:
+        """Whether the log's cause can be that of a stall: what is no failure cannot, nor can a lack of evidence."""
+        known = self._profile.cause(diagnosis.cause)
+        return known is not None and known.failure and diagnosis.confidence >= _GUESS
+
+    def _stall_diagnosis(self, now: float) -> DiagnosisView:
+        """What we saw ourselves when the log explains nothing: a hang of the stage it happened in."""
+        hangs, serving = self._profile.hangs, self._stages[-1]
+        known = self._profile.cause(hangs.get(serving if self.ready_at is not None else self.view(now).stage, ""))
+        if known is None or not known.failure:  # slow it would be by its log alone; we know that it stands still
+            known = self._profile.cause(hangs.get(serving, ""))
+        return DiagnosisView(
+            cause=known.name if known else "",
+            restart=known.restart if known and known.restart != "no" else "maybe",
+            remedy=known.remedy if known else "",
+            evidence=self.ending_reason,
+            confidence=_SEEN,
+        )
 
     def _oom_diagnosis(self, oom: HostOomKilled) -> DiagnosisView:
         """The kernel's own word outweighs everything that the log makes of a vanished process."""

@@ -195,6 +195,7 @@ class Cause(Part, frozen=True):
     stage: str = ""
     remedy_computed: str = ""
     backoff_factor: float = 1.0  # patience before a restart, beside that of other classes
+    failure: bool = True  # False: taken for a failure and none; it explains no end and no stall
 
 
 class Place(Part, frozen=True):

@@ -410,3 +410,34 @@ def test_a_ready_line_during_a_probe_is_followed_by_another_at_once() -> None:
     world.health = e.ProbeOutcome.OK
     world.until(world.now + 0.03)
     assert world.state is State.RUNNING
+
+
+# --- causes that only we can know ------------------------------------------------------------------------------------
+
+
+def test_a_stall_that_we_saw_is_not_explained_away_by_a_probe_that_lies() -> None:
+    world = healthy(World(PATIENT))
+    tree = Tree(world)
+    tree.processes = (e.ProcessSample(55, "T", "scheduler"),)
+    tree.run(20)
+    world.log(
+        "[2026-11-29 10:41:00] Health check failed. Server couldn't get a response from detokenizer for last 20 seconds."
+        " tic start time: 10:40:40. last_heartbeat time: 10:40:38"
+    )
+    tree.run(60)
+    world.until(world.now + 10)
+    (incident,) = world.facts_now.incidents
+    assert incident.diagnosis.cause == "scheduler-hang"
+    assert incident.diagnosis.restart != "no"
+    assert "is stopped (T)" in incident.diagnosis.evidence
+
+
+def test_a_kill_nobody_signed_is_not_called_the_kernels_for_sure() -> None:
+    world = healthy(World(PATIENT))
+    world.log(
+        "[2026-11-29 10:41:00] Subprocess scheduler_0 (pid=77) crashed with exit code -9. Triggering SIGQUIT for cleanup..."
+    )
+    world.tell(e.Exited(1, -9))
+    world.until(world.now + 1)
+    assert world.facts_now.diagnosis.restart == "maybe"
+    assert world.facts_now.diagnosis.confidence <= 0.4
