@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import msgspec
 import structlog
@@ -120,6 +121,7 @@ class Daemon:
                     ("pulse", partial(self._pulse.run, roster.names, self.gpus)),
                 ):
                     tasks.start_soon(guarded, log_bug, what, work, name=what)
+                await anyio.lowlevel.checkpoint()  # who reads "ready" may send a signal: its receiver must be there
                 await self._begin()
                 await self._ending.wait()  # as long as the daemon lives
                 self._notifier.send(STOPPING="1")
@@ -219,7 +221,7 @@ class Daemon:
     async def _reload(self) -> None:
         """`systemctl reload` waits for the READY that follows RELOADING."""
         self._notifier.send(RELOADING="1", MONOTONIC_USEC=str(int(clock.monotonic() * 1e6)))
-        await reload(self._changes)
+        self._pulse.read_config(usable=await reload(self._changes))
         self._notifier.send(READY="1", STATUS=self._summary())
 
     async def _kill_servers(self, by: str) -> None:

@@ -41,7 +41,7 @@ class PulseKeeper:
         self._tally = Tally(msgspec.convert(msgspec.to_builtins(self._shown), SavedTally))
         self._counted = anyio.Event()
         self._lag_s = 0.0
-        self._config_wall = clock.now().wall
+        self._config_wall, self._config_ok = clock.now().wall, True
         self._watchdog_wall: float | None = None
         self._disks: tuple[Disk, ...] = ()
         self._stored: dict[str, Stored] = {}
@@ -57,6 +57,12 @@ class PulseKeeper:
         """systemd was told that we live."""
         self._watchdog_wall = clock.now().wall
 
+    def read_config(self, *, usable: bool) -> None:
+        """The file was read again."""
+        self._config_ok = usable
+        if usable:
+            self._config_wall = clock.now().wall
+
     # --- what readers ask ----------------------------------------------------------------------------------------
 
     def pulse(self, names: Collection[str]) -> Pulse:
@@ -65,6 +71,7 @@ class PulseKeeper:
             overdue_s=self._overdue_s(),
             lag_s=self._lag_s,
             config_loaded_wall=self._config_wall,
+            config_ok=self._config_ok,
             watchdog_wall=self._watchdog_wall,
             disks=self._disks,
             stored=self._stored,

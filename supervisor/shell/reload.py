@@ -12,13 +12,18 @@ log = structlog.get_logger()
 BY = "SIGHUP"
 
 
-async def reload(changes: Changes) -> None:
-    """Nobody who reloads a daemon wants to wait an hour for its servers: restarts are left to `sglctl update`."""
+async def reload(changes: Changes) -> bool:
+    """Nobody who reloads a daemon wants to wait an hour for its servers: restarts are left to `sglctl update`.
+
+    False when the file cannot be used: what was in force stays.
+    """
     try:
         _tell(await changes.reread())
         await changes.apply((), BY, free_only=True)
     except ConfigError as problem:
         log.error("configuration refused", problems=list(problem.problems), effect="nothing was changed")
+        return False
+    return True
 
 
 def _tell(found: Differences) -> None:

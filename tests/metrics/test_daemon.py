@@ -99,3 +99,14 @@ def test_a_containers_entrypoint_answers_its_probes(tmp_path: Path) -> None:
     finally:
         run.terminate()
         assert run.wait(30) is not None
+
+
+def test_a_broken_file_is_told_until_it_is_mended(listening: tuple[Host, int]) -> None:
+    host, port = listening
+    with host:
+        host.fake("a", autostart=False)
+        daemon = host.start()
+        for text, ok in (("[daemon", 0), (host.config.read_text(), 1)):
+            host.config.write_text(text)
+            daemon.process.send_signal(signal.SIGHUP)
+            until(lambda ok=ok: value(scraped(port), "config_last_reload_successful") == ok, 10, f"it is {ok}")

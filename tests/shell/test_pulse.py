@@ -80,3 +80,13 @@ def test_the_watchdogs_last_meal_is_told(tmp_path: Path) -> None:
     assert one.pulse([]).watchdog_wall is None
     one.fed_watchdog()
     assert (one.pulse([]).watchdog_wall or 0) > 1_700_000_000
+
+
+def test_a_file_that_cannot_be_read_is_told_and_what_is_in_force_stays(tmp_path: Path) -> None:
+    one = keeper(tmp_path)
+    loaded = one.pulse([]).config_loaded_wall
+    one.read_config(usable=False)
+    assert (one.pulse([]).config_ok, one.pulse([]).config_loaded_wall) == (False, loaded)
+    one.read_config(usable=True)
+    assert one.pulse([]).config_ok
+    assert one.pulse([]).config_loaded_wall >= loaded
