@@ -13,6 +13,7 @@ from supervisor.edge.inspect import inspect
 from supervisor.preflight import (
     DeviceFacts,
     Inspected,
+    Launch,
     LimitFacts,
     Looked,
     PortFacts,
@@ -23,7 +24,7 @@ from supervisor.preflight import (
     load_rules,
 )
 from supervisor.preflight.rules import DRAFT, MODEL
-from supervisor.profile import CommandFacts, Profile, facts, load_profile
+from supervisor.profile import CommandFacts, facts, load_profile
 from supervisor.shell.environment import EnvironmentRefusedError, build, read_env_file
 
 LIMIT_S = 5.0  # before a start; a cold network disk that takes longer holds up nothing
@@ -79,20 +80,22 @@ def _free(total: int | None, used: int | None) -> int | None:
 async def examine(config: ServerConfig, around: Surroundings, limit_s: float) -> Inspected:
     """Everything known about the server's start."""
     profile, rules = load_profile(config.engine), load_rules(config.engine)
-    read = facts(profile, config.command)
+    launch, read = launch_of(profile, config.command), facts(profile, config.command)
+    if not launch.starter:  # of a script, options may mean anything
+        read = CommandFacts(read.port, read.host)
     environment, refused = _environment(config, around.environment)
     wanted = {name: environment[name] for name in _wanted(rules) if name in environment}
-    looked = await inspect(_request(config, profile, rules, read, wanted), limit_s)
+    looked = await inspect(_request(config, launch, rules, read, wanted), limit_s)
     return Inspected(
         server=config.name,
-        arguments=launch_of(profile, config.command).arguments,
+        arguments=launch.arguments,
         facts=read,
         environment=wanted,
         own_environment=tuple(sorted(_own_names(config))),
         gpus=config.gpus.indices,
         gpu_count=config.gpus.count,
         user=config.user or "",
-        looked=_completed(looked, config, around, refused),
+        looked=_completed(looked, config, around, refused, launched=bool(launch.starter)),
         ports=around.ports,
     )
 
@@ -120,9 +123,9 @@ def _wanted(rules: Rules) -> set[str]:
 
 
 def _request(
-    config: ServerConfig, profile: Profile, rules: Rules, read: CommandFacts, environment: dict[str, str]
+    config: ServerConfig, launch: Launch, rules: Rules, read: CommandFacts, environment: dict[str, str]
 ) -> Request:
-    launch, options = launch_of(profile, config.command), rules.options
+    options = rules.options
     logging = next((environment[name] for name in rules.variables.logging_config if environment.get(name)), "")
     models = {MODEL: read.model_path, DRAFT: read.draft_model, "tokenizer": _value(launch.arguments, options.tokenizer)}
     return Request(
@@ -155,7 +158,7 @@ def _value(arguments: tuple[str, ...], flags: tuple[str, ...]) -> str:
     return ""
 
 
-def _completed(looked: Looked, config: ServerConfig, around: Surroundings, refused: str) -> Looked:
+def _completed(looked: Looked, config: ServerConfig, around: Surroundings, refused: str, *, launched: bool) -> Looked:
     """With the GPUs, which another process reads, and the limits that the configuration sets."""
     machine = msgspec.structs.replace(
         looked.machine,
@@ -165,7 +168,8 @@ def _completed(looked: Looked, config: ServerConfig, around: Surroundings, refus
         locked_memory=_limit(config.limits.memlock, looked.machine.locked_memory),
     )
     missing = looked.missing_files | ({_ENV_FILE: refused} if refused else {})
-    skipped = (*looked.skipped, *around.skipped)
+    hidden = () if launched else (f"model and options: the command does not start {config.engine} itself",)
+    skipped = (*hidden, *looked.skipped, *around.skipped)
     return msgspec.structs.replace(looked, machine=machine, missing_files=missing, skipped=skipped)
 
 
