@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Annotated
 
 import anyio
@@ -17,6 +17,7 @@ from supervisor.api import wire
 from supervisor.api.access import Role
 from supervisor.api.control import Control
 from supervisor.api.operation import Call, Operation, RefusedError, answer
+from supervisor.edge.archive import attempt_of, log_bytes
 
 CHUNK_BYTES = 64 * 1024  # what one client makes us hold
 RANGE_BYTES_MAX = 2**40
@@ -102,12 +103,16 @@ async def clear_server_log(call: Call) -> Response:
 
 async def _range(log: LogFile, offset: int, end: int) -> AsyncIterator[bytes]:
     with log:
-        while offset < end:
-            data = await anyio.to_thread.run_sync(log.read, offset, min(CHUNK_BYTES, end - offset))
-            if not data:
-                return  # it was truncated meanwhile
-            offset += len(data)
+        async for data in _stitched(log, offset, end):
             yield data
+
+
+async def _stitched(log: LogFile, offset: int, end: int) -> AsyncIterator[bytes]:
+    """A range of the file as it is, or of a server's log as it was: the beginning of that may be archived (a hole)."""
+    attempt = attempt_of(log.path)
+    pieces = log.pieces(offset, end) if attempt is None else log_bytes(os.path.dirname(log.path), attempt, offset, end)
+    while data := await anyio.to_thread.run_sync(next, pieces, b""):
+        yield data
 
 
 async def _follow(control: Control, server: str, log: LogFile, offset: int) -> AsyncIterator[bytes]:
@@ -117,6 +122,9 @@ async def _follow(control: Control, server: str, log: LogFile, offset: int) -> A
     open, so that its inode cannot come back as another file's.
     """
     try:
+        async for data in _stitched(log, offset, log.size):
+            yield data
+        offset = max(offset, log.size)
         while True:
             data = await anyio.to_thread.run_sync(log.read, offset, CHUNK_BYTES)
             if data:
@@ -176,6 +184,12 @@ class LogFile:
     def read(self, offset: int, length: int) -> bytes:
         """At most `length` bytes; none at the end."""
         return os.pread(self._file.fileno(), length, offset)
+
+    def pieces(self, offset: int, end: int) -> Iterator[bytes]:
+        """A range, in chunks; it ends early when the file was truncated meanwhile."""
+        while offset < end and (data := self.read(offset, min(CHUNK_BYTES, end - offset))):
+            offset += len(data)
+            yield data
 
     def is_at(self, path: str) -> bool:
         """Whether `path` still names this very file."""

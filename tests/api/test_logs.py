@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from supervisor.edge.archive import LogArchive, live_path
 from tests.api.fake import FakeControl, snapshot
 
 
@@ -168,3 +169,26 @@ async def test_following_survives_truncation_and_replacement(followed: AsyncIter
     (log.parent / "new").write_text("replaced\n")
     (log.parent / "new").rename(log)
     assert await anext(followed) == "replaced"
+
+
+async def test_what_is_archived_reads_as_if_it_were_not(
+    client: httpx.AsyncClient, control: FakeControl, tmp_path: Path
+) -> None:
+    """The beginning of the file is a hole; nobody is shown its zeros."""
+    text = b"".join(b"line %06d\n" % number for number in range(50_000))
+    path = live_path(tmp_path, 3)
+    path.write_bytes(text)
+    await control.put(snapshot("kimi", "running", log_path=str(path)))
+    archived = LogArchive(tmp_path, 3).archive(len(text) - 1000)
+
+    assert archived is not None
+    assert path.read_bytes()[:4096] == bytes(4096)
+    assert await read(client, f"offset=0&length={len(text)}") == text
+    assert await read(client, f"offset={archived.end - 12}&length=24") == text[archived.end - 12 : archived.end + 12]
+    async with client.stream("GET", "/v1/servers/kimi/log?offset=0&follow=true") as answer:
+        seen = b""
+        async for piece in answer.aiter_bytes():
+            seen += piece
+            if len(seen) >= len(text):
+                break
+    assert seen == text

@@ -2,7 +2,7 @@
 
 from supervisor.edge.archive.reading import log_bytes
 from supervisor.edge.archive.retention import Kept, Removed, free_oldest, prune
-from supervisor.edge.archive.segments import Segment, live_attempts, live_path, newest_attempt, segments
+from supervisor.edge.archive.segments import Segment, attempt_of, live_attempts, live_path, newest_attempt, segments
 from supervisor.edge.archive.writing import LogArchive, can_punch, finish
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "LogArchive",
     "Removed",
     "Segment",
+    "attempt_of",
     "can_punch",
     "finish",
     "free_oldest",

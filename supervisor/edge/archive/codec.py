@@ -17,7 +17,7 @@ except ImportError:  # the optional dependency `zstd`
 _GZIP = 31  # window bits of zlib: 15, with gzip's header and checksum
 _GZIP_LEVEL = 1  # logs shrink to an eighth; level 6 makes that a twelfth for 60 % more time
 _ZSTD_LEVEL = 3
-_PIECE_BYTES = 256 * 1024
+_PIECE_BYTES = 16 * 1024  # of a compressed file: some 128 KiB of log
 
 
 class Compressor(Protocol):

@@ -58,6 +58,12 @@ def live_path(directory: str | Path, attempt: int) -> Path:
     return Path(directory, f"{attempt:06d}.log")
 
 
+def attempt_of(path: str | Path) -> int | None:
+    """Whose live file this is; None when it is none."""
+    match = _LIVE.fullmatch(os.path.basename(path))
+    return int(match[1]) if match else None
+
+
 def open_regular(path: str | Path, flags: int) -> int:
     """Open a file, never a link or a device: the directory may be writable for the server's user."""
     return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
