@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from supervisor.check import Judged, Verdict, page
 from supervisor.core.lint import Finding
 from supervisor.preflight import Severity
 from tests.edge.inspect.places import install, model
+from tests.nvml.fake import FakeNvml, client_environment
 
 SGLANG = "\n".join(
     f'parser.add_argument("{option}")'
@@ -106,6 +108,31 @@ def test_devices_on_the_command_line(python: Path, kimi: Path, capsys: pytest.Ca
     assert rules(checked(capsys, "--gpus", "0,1", "--", *command(python, kimi, "--tp-size", "4"))[1]) == [
         "devices-too-few"
     ]
+
+
+def test_the_memory_of_the_very_devices(
+    python: Path,
+    kimi: Path,
+    fake_nvml: FakeNvml,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A sparse file of 200 GiB is a whole shard to whoever reads header and size alone."""
+    fake_nvml.set_count(2)
+    for name, value in client_environment(fake_nvml).items():
+        monkeypatch.setenv(name, value)
+    huge(kimi / "model.safetensors", 200 << 30)
+    _, one = checked(capsys, "--gpus", "0", "--", *command(python, kimi))
+    assert rules(one) == ["weights-over-device"]
+    assert not any(text.startswith("GPUs") for text in one["servers"][0]["skipped"])
+    _, two = checked(capsys, "--gpus", "0,1", "--", *command(python, kimi, "--tp-size", "2"))
+    assert rules(two) == []
+
+
+def huge(path: Path, size: int) -> None:
+    header = json.dumps({"w": {"dtype": "BF16", "shape": [size // 2], "data_offsets": [0, size]}}).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header)
+    os.truncate(path, 8 + len(header) + size)
 
 
 def test_a_command_in_a_container_is_judged_by_its_options_alone(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from supervisor.config import UNLIMITED, ServerConfig
+from supervisor.config import UNLIMITED, GpuPlan, ServerConfig
 from supervisor.core.gpus import GpusView
 from supervisor.core.lint import Finding, lint
 from supervisor.edge.inspect import inspect
@@ -43,8 +43,12 @@ class Surroundings(msgspec.Struct, frozen=True):
     skipped: tuple[str, ...] = ()
 
 
-async def findings_before_start(config: ServerConfig, environment: Mapping[str, str], gpus: GpusView) -> list[Finding]:
+async def findings_before_start(
+    config: ServerConfig, environment: Mapping[str, str], gpus: GpusView, leased: tuple[int, ...] = ()
+) -> list[Finding]:
     """What the daemon wants to know before each start. Bounded by LIMIT_S; what is not known by then is no finding."""
+    if leased:
+        config = msgspec.structs.replace(config, gpus=GpuPlan(indices=leased))
     around = Surroundings(dict(environment), *devices_of(gpus))
     inspected = await examine(config, around, LIMIT_S)
     return lint(inspected, load_rules(config.engine), standing_only=True)

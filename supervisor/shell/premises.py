@@ -62,8 +62,10 @@ class Premises:
 
     async def _preflight(self, found: DevicesChecked, force: bool) -> DevicesChecked:
         """Last, when nothing else is in the way: what the start itself would end with."""
-        findings = await findings_before_start(self._config, self._host.environment, self._host.devices.view())
-        self._host.findings[self._config.name] = told(findings)
+        devices, name = self._host.devices, self._config.name
+        leased = devices.leased(name)
+        findings = await findings_before_start(self._config, self._host.environment, devices.view(), leased)
+        self._host.findings[name] = told(findings)
         why_not = refusal(findings)
         if not why_not or force:
             return found

@@ -30,6 +30,9 @@ SERVE = ("/bin/sh", "-m", "sglang.launch_server", "--model-path")
 class FreeDevices:
     """Nothing is in the way."""
 
+    def leased(self, server: str) -> tuple[int, ...]:
+        return ()
+
     def view(self) -> GpusView:
         return BLIND
 
@@ -124,6 +127,14 @@ async def test_limits_of_the_configuration_are_those_of_the_server() -> None:
 async def test_leased_devices_are_held_against_the_ranks() -> None:
     config = server(*SERVE, "/m", "--tp", "8", gpus=GpuPlan(indices=(0, 1)))
     assert "devices-too-few" in {finding.rule for finding in await findings_before_start(config, ENVIRONMENT, BLIND)}
+
+
+async def test_a_plan_that_only_counts_is_judged_by_its_lease(tmp_path: Path) -> None:
+    config = server(*SERVE, "/m", gpus=GpuPlan(count=2), environment={"CUDA_VISIBLE_DEVICES": "0,1"})
+    other = await findings_before_start(config, ENVIRONMENT, BLIND, leased=(2, 3))
+    assert "other-visible-devices" in {finding.rule for finding in other}
+    same = await findings_before_start(config, ENVIRONMENT, BLIND, leased=(0, 1))
+    assert "other-visible-devices" not in {finding.rule for finding in same}
 
 
 def test_the_feeds_devices_tell_what_is_free() -> None:

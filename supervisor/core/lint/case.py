@@ -89,6 +89,8 @@ class Case:
     def devices(self) -> tuple[DeviceFacts, ...]:
         """The devices that it will have, as far as they were seen."""
         all_devices = self.seen.machine.devices or ()
+        if self.seen.gpu_count and not self.seen.gpus:  # any: no start will be worse off than with the best
+            return tuple(sorted(all_devices, key=lambda gpu: -(gpu.free_bytes or 0))[: self.local_ranks])
         visible = self.visible()
         wanted = self.seen.gpus or (visible if visible is not None else tuple(gpu.index for gpu in all_devices))
         first, step = self.facts.base_gpu, self.number(self.options.gpu_step) or 1

@@ -512,6 +512,14 @@ def test_weights_and_draft_against_what_is_free_on_the_very_devices() -> None:
     assert severity(start("", models=[heavy(40)], machine=machine, leased=(1,)), "weights-over-free") is WARNING
 
 
+def test_any_devices_are_the_freest() -> None:
+    devices = (*(replace(gpu, free_bytes=GIB) for gpu in gpus(1)), replace(gpus(1)[0], index=1))
+    one = start("", models=[heavy(40)], machine=MachineFacts(devices=devices), leased_count=1)
+    assert severity(one, "weights-over-free") is None
+    two = start("--tp 2", models=[heavy(40)], machine=MachineFacts(devices=devices), leased_count=2)
+    assert severity(two, "weights-over-free") is WARNING
+
+
 def test_weights_against_their_share_of_memory() -> None:
     machine = MachineFacts(devices=gpus(8))
     assert (

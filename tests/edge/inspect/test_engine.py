@@ -124,7 +124,9 @@ def test_fields_that_are_no_options(source: str) -> None:
     assert "--x" not in options(source).known
 
 
-@pytest.mark.parametrize("source", ["p.add_argument(name)", 'p.add_argument(f"--{name}")', "this is no python"])
+@pytest.mark.parametrize(
+    "source", ["p.add_argument(name)", 'p.add_argument(f"--{name}")', "p.add_argument(this is no python"]
+)
 def test_options_that_are_made_up_at_run_time_leave_a_doubt(source: str) -> None:
     assert not options(source).complete
 
