@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import re
-
 from supervisor.api.control import Clock
 from supervisor.api.words import is_healthy
-from supervisor.config.secrets import HIDDEN, is_secret
 from supervisor.core import outlook
 from supervisor.core.outlook import progress
-from supervisor.snapshot import IncidentView, RankView, ServerSnapshot, StartupView
-from supervisor.units import format_duration
+from supervisor.snapshot import RankView, ServerSnapshot, StartupView
+from supervisor.web.incidents import incidents
 from supervisor.web.lanes import lanes
 from supervisor.web.markup import Child, Html, tag
+from supervisor.web.pieces import LINE_MAX, mask, preformatted, since, until
 from supervisor.web.stages import COLOURS, colour_of, stages
 
-INCIDENTS = 5  # of one server
 LINES = 16
-LINE_MAX = 200
-_NAMED = re.compile(r"([\w-]+)(['\"]?\s*[=:]\s*)(?![({\[])('[^']*'|\"[^\"]*\"|[^\s,)]+)")
 _SYMBOLS = {
     "running": "●",
     "starting": "◐",
@@ -29,13 +24,6 @@ _SYMBOLS = {
     "fatal": "✕",
     "quarantined": "⊘",
     "stopped": "○",
-}
-_FOLLOWED = {
-    "backoff": "restarted",
-    "relaunch": "restarted",
-    "fatal": "given up",
-    "quarantine": "quarantined",
-    "rest": "left stopped",
 }
 _NEAR = 0.75  # of the patience with silence
 
@@ -96,7 +84,7 @@ def _doing(snapshot: ServerSnapshot, clock: Clock) -> list[Child]:
         case "backoff" if snapshot.backoff_until is not None:
             return [*_cause_of(snapshot), "next start in ", until(snapshot.backoff_until, clock)]
         case "fatal" | "quarantined":
-            return [*_cause_of(snapshot), "since ", since(snapshot.lifecycle.since, clock), " ago"]
+            return [*_cause_of(snapshot), "for ", since(snapshot.lifecycle.since, clock)]
         case _:
             return [
                 snapshot.stop_stage or "",
@@ -176,7 +164,7 @@ def details(snapshot: ServerSnapshot, clock: Clock, *, full: bool) -> Html:
         _reason(snapshot) if full else None,
         _timeline(snapshot, clock),
         _lines(snapshot) if snapshot.lifecycle.value == "starting" else None,
-        _incidents(snapshot, clock, full=full),
+        incidents(snapshot, clock, full=full),
     ]
     body = parts if any(parts) else [tag("p", "It has not been started yet.", class_="quiet")]
     return tag("details", summary, *body, id=f"server-{snapshot.name}", class_="server", open=not quiet)
@@ -218,11 +206,9 @@ def _legend(snapshot: ServerSnapshot) -> Html:
     if outlook.usual(snapshot):
         items.append(_swatch("ghost c3", "pale: the usual start"))
     if snapshot.lifecycle.value == "starting":
-        items += [
-            _line("now-line", "now"),
-            _line("ready-line", "ready, as usual"),
-            _line("deadline-line", "called stalled"),
-        ]
+        items.append(_line("now-line", "now"))
+        items += [_line("ready-line", "ready, as usual")] if outlook.usual(snapshot) else []
+        items += [_line("deadline-line", "called stalled")] if snapshot.deadline is not None else []
     return tag("ul", *items, class_="legend", aria_hidden="true")
 
 
@@ -240,85 +226,8 @@ def _lines(snapshot: ServerSnapshot) -> Html | None:
     if not ranks:
         return None
     text = "\n".join(_said(rank) for rank in ranks)
-    return tag("div", tag("h4", "Last recognised lines"), _preformatted(text), class_="lines")
+    return tag("div", tag("h4", "Last recognised lines"), preformatted(text), class_="lines")
 
 
 def _said(rank: RankView) -> str:
     return mask(rank.last_line)[:LINE_MAX]
-
-
-def _preformatted(text: str) -> Html:
-    """Line by line, since line ends inside a text are made blanks."""
-    rows = [tag("span", line) for line in text.split("\n")]
-    return tag("pre", *rows, tabindex=0, aria_label="log lines")
-
-
-def mask(text: str) -> str:
-    """The text with what looks like a secret hidden: an engine prints its arguments."""
-    return _NAMED.sub(lambda found: f"{found[1]}{found[2]}{HIDDEN}" if is_secret(found[1]) else found[0], text)
-
-
-# --- what went wrong -------------------------------------------------------------------------------------------------
-
-
-def _incidents(snapshot: ServerSnapshot, clock: Clock, *, full: bool) -> Html | None:
-    newest = snapshot.incidents[::-1][:INCIDENTS]
-    if not newest:
-        return None
-    items = [_incident(incident, clock, full=full) for incident in newest]
-    return tag("div", tag("h4", "What went wrong before"), tag("ol", *items, class_="incidents"))
-
-
-def _incident(incident: IncidentView, clock: Clock, *, full: bool) -> Html:
-    found = incident.diagnosis
-    head = tag(
-        "p",
-        tag("b", found.cause if found and found.cause else "unknown cause"),
-        f" in {incident.phase or 'launch'} after {format_duration(max(0.0, incident.ended - incident.begun))}, ",
-        since(incident.ended, clock),
-        f" ago (attempt {incident.attempt})",
-    )
-    parts = [
-        head,
-        tag("p", tag("span", "To do: ", class_="quiet"), found.remedy) if found and found.remedy else None,
-        tag("p", _ending(incident), class_="quiet"),
-    ]
-    if full and found and found.evidence:
-        parts.append(_preformatted(mask(found.evidence)[: 4 * LINE_MAX]))
-    if full and incident.evidence_path:
-        parts.append(tag("p", "Evidence: ", tag("code", incident.evidence_path), class_="quiet"))
-    return tag("li", *parts)
-
-
-def _ending(incident: IncidentView) -> str:
-    """What was done, and how long it took."""
-    stop, said = incident.stop, [_exit(incident.exit_code)]
-    if stop is not None and stop.empty_s is not None:
-        said.append(f"no process left after {format_duration(stop.empty_s)}")
-    if stop is not None and stop.killed:
-        said.append(f"{stop.killed} killed")
-    if stop is not None and stop.free_s is not None:
-        said.append(f"GPU memory back after {format_duration(stop.free_s)}")
-    following = _FOLLOWED.get(incident.decision.partition(":")[0])
-    return "; ".join([*said, f"then {following}"] if following else said)
-
-
-def _exit(code: int | None) -> str:
-    if code is None:
-        return "exit status unknown"
-    return f"signal {-code}" if code < 0 else f"exit status {code}"
-
-
-# --- times that go on ------------------------------------------------------------------------------------------------
-
-
-def since(moment: float, clock: Clock) -> Html:
-    """A time that grows while one looks."""
-    text = format_duration(max(0.0, clock.monotonic - moment))
-    return tag("time", text, data_from=f"{clock.wall_of(moment):.1f}", class_="ticking")
-
-
-def until(moment: float, clock: Clock) -> Html:
-    """A time that shrinks while one looks."""
-    text = format_duration(max(0.0, moment - clock.monotonic))
-    return tag("time", text, data_until=f"{clock.wall_of(moment):.1f}", class_="ticking")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from supervisor.core.gpuviews import GpusView
 from supervisor.snapshot import FacetView, ServerSnapshot, StartupView
 from supervisor.web.page import content, document
-from supervisor.web.servers import mask
+from supervisor.web.pieces import mask
 from tests.api.fake import FakeControl, snapshot
 from tests.metrics import fleet
 from tests.web.test_markup import Reader
@@ -43,7 +43,7 @@ def test_the_table_tells_each_server() -> None:
 
     assert "weights for 5 m 8 s 74% slow: TP5 silent for 41 s, stalled in 6 m 19 s" in told
     assert "in about 2 m 16 s" in told
-    assert "gpu-oom-kv-pool, since 15 m ago" in told
+    assert "gpu-oom-kv-pool, for 15 m" in told
 
 
 def test_what_needs_somebody_comes_first() -> None:
@@ -82,6 +82,18 @@ def test_incidents_tell_cause_remedy_and_what_was_done() -> None:
     assert "gpu-oom-kv-pool in memory-pool after 1 m 35 s, 15 m 5 s ago (attempt 4)" in told
     assert f"To do: {fleet.REMEDY}" in told
     assert "exit status 1; no process left after 400 ms; 9 killed; GPU memory back after 1 s; then given up" in told
+
+
+def test_memory_of_gpus_that_it_does_not_have_is_not_spoken_of() -> None:
+    assert "GPU memory back" not in text(page(msgspec.structs.replace(fleet.fatal(), gpus=())))
+
+
+def test_the_legend_explains_only_what_is_drawn() -> None:
+    drawn = "ready, as usual", "called stalled", "pale: the usual start"
+    first = msgspec.structs.replace(fleet.starting(), deadline=None, deadlines=())
+
+    assert [words in page(fleet.starting()) for words in drawn] == [True] * 3
+    assert [words in page(first) for words in drawn] == [False] * 3
 
 
 def test_only_what_needs_a_look_is_open() -> None:
@@ -145,6 +157,9 @@ def test_lines_are_shown_while_starting_and_never_once_it_serves() -> None:
         ("server_args=(api_key='sk-12', tp=8)", "server_args=(api_key=***, tp=8)"),
         ('"token": "abc def", x', '"token": ***, x'),
         ("HF_TOKEN=hf_abc PASSWORD: y", "HF_TOKEN=*** PASSWORD: ***"),
+        ("--api-key sk-12 --tp 8", "--api-key *** --tp 8"),
+        ("['--api-key', 'sk-12', '--tp', '8']", "['--api-key', *** '--tp', '8']"),
+        ("api_key='sk-12 cut off", "api_key=*** cut off"),
         ("max_total_num_tokens=812000", "max_total_num_tokens=812000"),
         ("Load weight begin.", "Load weight begin."),
     ],
