@@ -25,10 +25,10 @@ from supervisor.shell.states import StateStore
 from supervisor.shell.trees import TreeRecord, TreeStore
 
 _KILL_LIMIT_S = 20.0
-# Of a serving server only the end of the log is read again: what its start said is in the record, what it said while
-# nobody watched is there. A starting one's log is read whole; it is small.
+# Only the end of a log is read again, and of a starting server also the beginning: what a serving one's start said is in
+# the record, what it said while nobody watched is at the end. A flood in between must not hold up the daemon's own start.
 _TAIL_BYTES = 4 * 2**20
-_STARTING_BYTES = 64 * 2**20
+_HEAD_BYTES = 4 * 2**20
 
 log = structlog.get_logger()
 
@@ -160,24 +160,32 @@ async def recall(server: Server, profile: Profile, saved: SavedAttempt) -> int:
 
 
 def _recall(server: Server, profile: Profile, saved: SavedAttempt) -> int:
-    kept = _STARTING_BYTES if saved.ready_at is None else _TAIL_BYTES
+    times = _Times(saved.begun)
+    head = _HEAD_BYTES if saved.ready_at is None else 0
     try:
-        with Path(saved.log_path).open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            begin = max(0, size - kept)
-            file.seek(begin)
-            data = file.read(size - begin)
+        size = os.stat(saved.log_path).st_size
+        begin = max(0, size - _TAIL_BYTES)
+        if head and begin:
+            _tell(server, profile, saved, times, _read(saved.log_path, 0, min(head, begin)), 0)
+        data = _read(saved.log_path, begin, size)
     except OSError as problem:
         log.warning("log", server=server.settings.name, problem=f"cannot read {saved.log_path} again: {problem}")
         return 0
-    if begin:
-        skipped = data.find(b"\n") + 1
-        begin, data = begin + skipped, data[skipped:]
-    end = begin + data.rfind(b"\n") + 1  # the open line is read again when it has its end
-    cutter, reader, times = LineCutter(offset=begin), LogReader(profile, saved.number), _Times(saved.begun)
-    for event in reader.read(cutter.feed(data[: end - begin])):
+    skipped = data.find(b"\n") + 1 if begin else 0
+    end = data.rfind(b"\n") + 1  # the open line is read again when it has its end
+    _tell(server, profile, saved, times, data[skipped:end], begin + skipped)
+    return begin + end
+
+
+def _read(path: str, begin: int, end: int) -> bytes:
+    with Path(path).open("rb") as file:
+        file.seek(begin)
+        return file.read(end - begin)
+
+
+def _tell(server: Server, profile: Profile, saved: SavedAttempt, times: _Times, data: bytes, offset: int) -> None:
+    for event in LogReader(profile, saved.number).read(LineCutter(offset=offset).feed(data)):
         server.recall(event, times.of(event))
-    return end
 
 
 class _Times:
