@@ -25,8 +25,8 @@ from supervisor.shell.states import StateStore
 from supervisor.shell.trees import TreeRecord, TreeStore
 
 _KILL_LIMIT_S = 20.0
-# Only the end of a log is read again, and of a starting server also the beginning: what a serving one's start said is in
-# the record, what it said while nobody watched is at the end. A flood in between must not hold up the daemon's own start.
+# Only the end of a log is read again, and of a starting server also the beginning: what a serving one's start said is
+# in the record, what it said while nobody watched is at the end. A flood in between must not hold up our own start.
 _TAIL_BYTES = 4 * 2**20
 _HEAD_BYTES = 4 * 2**20
 
