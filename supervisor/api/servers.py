@@ -14,7 +14,7 @@ from supervisor.api.access import Role
 from supervisor.api.control import Clock, Request
 from supervisor.api.operation import Call, Operation, RefusedError, answer, printable
 from supervisor.api.public import public_server
-from supervisor.api.words import SIGNALABLE, UP, state_of
+from supervisor.api.words import SIGNALABLE, UP, describe, is_healthy, state_of
 from supervisor.events import (
     PauseRequested,
     RestartRequested,
@@ -57,6 +57,15 @@ async def list_servers(call: Call) -> Response:
     clock = call.control.clock()
     servers = tuple(_shown(call, snapshot, clock) for snapshot in call.control.snapshots())
     return answer(wire.Servers(at=wire.iso(clock.wall), servers=servers))
+
+
+async def show_status(call: Call) -> Response:
+    """A thirtieth of the work of all facets: health checks and prompts ask this all day."""
+    clock = call.control.clock()
+    snapshots = call.control.snapshots()
+    shown = snapshots if call.local else [public_server(snapshot) for snapshot in snapshots]
+    servers = tuple(wire.Brief(one.name, state_of(one).name, describe(one, clock), is_healthy(one)) for one in shown)
+    return answer(wire.Status(at=wire.iso(clock.wall), servers=servers))
 
 
 async def show_server(call: Call) -> Response:
@@ -131,6 +140,7 @@ async def _wait(call: Call) -> str:
 
 
 OPERATIONS = (
+    Operation("GET", "/v1/status", "showStatus", "All servers, a line each", show_status, wire.Status, on_tcp=True),
     Operation("GET", "/v1/servers", "listServers", "All servers", list_servers, wire.Servers, on_tcp=True),
     Operation(
         "GET", "/v1/servers/{name}", "showServer", "All facets of one server", show_server, wire.Server, on_tcp=True

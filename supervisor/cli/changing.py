@@ -137,7 +137,7 @@ def _tried(one: Callable[[str], int], name: str) -> int:
 
 def _expand(client: Client, names: list[str]) -> list[str]:
     if "all" in names:
-        return [server["name"] for server in client.get("/v1/servers")["servers"]]
+        return [server["name"] for server in client.get("/v1/status")["servers"]]
     return list(dict.fromkeys(map(plain_name, names)))
 
 

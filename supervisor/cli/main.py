@@ -9,7 +9,7 @@ import sys
 
 from supervisor.cli import codes, reading
 from supervisor.cli.connection import Client, RefusedError, UnreachableError, socket_path
-from supervisor.cli.text import complain
+from supervisor.cli.text import complain, width
 from supervisor.cli.verbs import VERBS
 
 TYPE_CHECKING = False
@@ -90,13 +90,20 @@ def _with_byte_counts(arguments: list[str]) -> list[str]:
     return [f"--bytes={word[1:]}" if re.fullmatch(r"-[0-9]{1,12}", word, re.ASCII) else word for word in arguments]
 
 
+class Formatter(argparse.RawDescriptionHelpFormatter):
+    """Told its width: argparse makes one for every option, and to ask for the terminal's it imports shutil, 10 ms."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=max(40, width(sys.stdout) - 2))
+
+
 def parser(only: str | None = None) -> argparse.ArgumentParser:
     """All verbs and their options, or those of one verb: building all of them would double the cost of a call."""
     top = argparse.ArgumentParser(
         prog="sglctl",
         description="Control the servers of one host.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Formatter,
         allow_abbrev=False,
     )
     top.add_argument("-s", "--socket", metavar="SOCKET", help="the daemon's socket; else $SGLSUP_SOCKET")
@@ -104,10 +111,10 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
         "-H", dest="hosts", action="append", default=[], metavar="ssh://USER@HOST", help="that host's daemon, over ssh"
     )
     top.set_defaults(verb=None)
-    verbs = top.add_subparsers(metavar="VERB", help="without one: an interactive shell")
+    verbs = top.add_subparsers(prog="sglctl", metavar="VERB", help="without one: an interactive shell")
     for name, (handler, text, add_options) in VERBS.items():
         if only in (None, name):
-            verb = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
+            verb = verbs.add_parser(name, help=text, description=text, allow_abbrev=False, formatter_class=Formatter)
             verb.set_defaults(verb=handler)
             add_options(verb)
     return top

@@ -25,7 +25,7 @@ _DOWN = ("STOPPED", "EXITED", "FATAL", "UNKNOWN")
 
 def status(client: Client, options: Namespace) -> int:
     """One line a server; 3 when one of them is not running, 4 when a name is unknown."""
-    answer = client.get("/v1/servers")
+    answer = client.get("/v1/servers" if options.json else "/v1/status")
     shown, unknown = _select(answer["servers"], options.names)
     if options.json:
         say(as_json({"at": answer["at"], "servers": shown}))
@@ -45,7 +45,7 @@ def status_of_hosts(clients: dict[str, Client], options: Namespace) -> int:
     results: list[int] = []
     for host, client in clients.items():
         try:
-            servers = client.get("/v1/servers")["servers"]
+            servers = client.get("/v1/servers" if options.json else "/v1/status")["servers"]
         except (UnreachableError, RefusedError) as error:
             complain(f"{host}: {error}")
             results.append(codes.UNKNOWN)

@@ -94,7 +94,7 @@ class Completer:
 
     def _names(self) -> tuple[str, ...]:
         try:
-            return tuple(clean(server["name"]) for server in self._client.get("/v1/servers", 2.0)["servers"])
+            return tuple(clean(server["name"]) for server in self._client.get("/v1/status", 2.0)["servers"])
         except (UnreachableError, RefusedError):
             return ()
 

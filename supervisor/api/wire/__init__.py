@@ -2,7 +2,7 @@
 
 from supervisor.api.wire.daemon import API_VERSION, Configured, Done, Error, Info, Reread, Updated, info
 from supervisor.api.wire.journal import Event, Events, event
-from supervisor.api.wire.model import Accepted, Rank, Server, Servers, Span, Startup, Waited
+from supervisor.api.wire.model import Accepted, Brief, Rank, Server, Servers, Span, Startup, Status, Waited
 from supervisor.api.wire.moments import iso
 from supervisor.api.wire.past import Bundles, Incident, Story, Timeline, bundle, incident, timeline
 from supervisor.api.wire.server import diagnosis, server
@@ -10,6 +10,7 @@ from supervisor.api.wire.server import diagnosis, server
 __all__ = [
     "API_VERSION",
     "Accepted",
+    "Brief",
     "Bundles",
     "Configured",
     "Done",
@@ -24,6 +25,7 @@ __all__ = [
     "Servers",
     "Span",
     "Startup",
+    "Status",
     "Story",
     "Timeline",
     "Updated",

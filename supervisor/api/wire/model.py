@@ -157,6 +157,22 @@ class Server(msgspec.Struct, frozen=True):
     findings: tuple[str, ...] = ()
 
 
+class Brief(msgspec.Struct, frozen=True):
+    """What a line of `status` says about one server."""
+
+    name: str
+    state: str
+    description: str
+    healthy: bool
+
+
+class Status(msgspec.Struct, frozen=True):
+    """Every server in the order of the configuration, in a line each."""
+
+    at: str
+    servers: tuple[Brief, ...]
+
+
 class Servers(msgspec.Struct, frozen=True):
     """Every server in the order of the configuration."""
 
