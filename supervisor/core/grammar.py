@@ -7,6 +7,7 @@ count only behind that prefix, at the start of the message: a prompt which quote
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,6 +22,8 @@ TRACEBACK = "traceback"  # the rule of a traceback that no signature knows
 TEXT_KEPT = 2000
 _PREFIX_KEPT = 96  # letters in which a prefix ends
 _STAMP_KEPT = 20  # letters of a full stamp: what follows names the rank
+_BLOCKS_KEPT = 64  # tracebacks that are open at once: one per rank, but a hostile log can make up any number
+_OPEN_LINES = 1000  # that others may print before a traceback is taken as it is
 _SPLIT_WITHIN = 64  # a glued record is looked for in so many segments of a line
 
 
@@ -34,6 +37,28 @@ class Segment(msgspec.Struct, frozen=True):
     prefixed: bool
 
 
+class Kind(NamedTuple):
+    """What the newest line of many stands for."""
+
+    rank: str
+    start: str
+    sampled: bool = True  # False: nothing in such a line counts
+    access: bool = False
+
+    @property
+    def of_answers(self) -> Kind:
+        """The kind of those that tell of a request that was answered."""
+        return self._replace(start=f"{self.start}+")
+
+
+_UNTRUSTED = Kind("", "", sampled=False)
+
+
+def answers(line: bytes) -> bool:
+    """Whether an access line tells of a request that was answered."""
+    return line.endswith(b" 200 OK") and b'"POST ' in line
+
+
 class LogReader:
     """Reads one attempt's log. Holds nothing but the tracebacks that are being assembled."""
 
@@ -44,32 +69,81 @@ class LogReader:
         self._blocks: dict[str, TracebackBlock] = {}  # by the tag its lines carry, "" = none
         self._mistrusted = False  # raw lines may go on with a record of users' text
         self._prefixes = 0  # without any, the format was replaced and every line may be a record
-        self.stamp = ""
-        self.rank = ""
+        self._stamp = ""
+        self._rank = ""
+        self._passed: Line | None = None  # a newer record than the one that stamp and rank are of
 
     def read(self, lines: Iterable[Line]) -> list[LineMatched]:
-        """The matches of these lines, in their order. Of a sampled rule only the newest per rank is reported."""
-        matches: list[LineMatched] = []
-        newest: dict[tuple[str, str], Line] = {}
-        for line in lines:
-            kind = self._sampled(line)
-            if kind is not None:
-                newest[kind] = line
-            else:
-                matches.extend(self._line(line))
-        if not newest:
-            return matches
-        samples = [match for line in newest.values() for match in self._line(line)]
-        return sorted([*matches, *samples], key=_number)
+        """The matches of these lines, in their order. Of what is read by sample only the newest is reported."""
+        samples: dict[Kind, Line] = {}
+        matches = [match for line in lines for match in self.step(line, samples)]
+        return self.told(matches, samples)
 
-    def _sampled(self, line: Line) -> tuple[str, str] | None:
-        """What a line of serving is a sample of; such lines come by the thousand, so that only the newest is read."""
-        end = line.text.find("] ", 0, _PREFIX_KEPT)
-        if end < 0 or self._blocks or line.partial or not line.text.startswith(self._rules.sampled_starts, end + 2):
+    def step(self, line: Line, samples: dict[Kind, Line]) -> list[LineMatched]:
+        """The matches of the next line; one that is read by sample is kept among the samples instead."""
+        kind = self.kind(line.text) if not line.partial and not self._blocks else None
+        if kind is None:
+            return list(self._line(line))
+        self.pass_over(line)
+        if kind.sampled:
+            samples[kind] = line
+        if kind.access and answers(line.text.encode(errors="replace")):
+            samples[kind.of_answers] = line
+        return []
+
+    def told(self, matches: list[LineMatched], samples: dict[Kind, Line]) -> list[LineMatched]:
+        """All that is to be reported of lines that were read, in their order."""
+        if not samples:
+            return matches
+        lines = {line.number: line for line in samples.values()}
+        return sorted([*matches, *(match for line in lines.values() for match in self._sample(line))], key=_number)
+
+    def kind(self, text: str) -> Kind | None:
+        """What a line that begins so is a sample of, or that it is passed over; None: it has to be read.
+
+        Its first letters suffice, so that the other thousand lines of its kind need not be decoded.
+        """
+        end = text.find("] ", 0, _PREFIX_KEPT)
+        if end < 0:
             return None
-        self._mistrusted = False
-        _, method, rest = line.text.partition('"POST ')
-        return line.text[_STAMP_KEPT:end], method + rest[-12:] if method else line.text[end + 2 : end + 14]
+        start = self._rules.sampled_start(text, end + 2)
+        if start:
+            return Kind(text[_STAMP_KEPT:end], start, access=start in self._rules.access_starts)
+        prefix = self._rules.prefix.match(text)
+        if prefix is not None and text.startswith(self._rules.untrusted, prefix.end()):
+            return _UNTRUSTED
+        return None
+
+    def pass_over(self, line: Line) -> None:
+        """Takes note of the newest of records that are not read: what follows it may depend on it."""
+        self._passed = line
+
+    @property
+    def between_tracebacks(self) -> bool:
+        """Whether no traceback is open, so that a calm record means nothing but itself."""
+        return not self._blocks
+
+    @property
+    def stamp(self) -> str:
+        """The newest time that a record told."""
+        self._catch_up()
+        return self._stamp
+
+    def _catch_up(self) -> None:
+        line, self._passed = self._passed, None
+        if line is None:
+            return
+        segment = heading(self._rules, line)
+        if segment is not None:
+            self._prefixes += 1
+            self._stamp, self._rank = segment.stamp or self._stamp, segment.rank
+            self._mistrusted = segment.message.startswith(self._rules.untrusted)
+
+    def _sample(self, line: Line) -> Iterator[LineMatched]:
+        segment = heading(self._rules, line)
+        rule = self._rules.record(segment.message) if segment is not None else None
+        if segment is not None and rule is not None:
+            yield self._match(segment, rule.name, rule.fields)
 
     def finish(self) -> list[LineMatched]:
         """What the end of the log, or a pause in it, completes: the open tracebacks."""
@@ -77,15 +151,25 @@ class LogReader:
         return [match for block in blocks.values() for match in self._traceback(block)]
 
     def _line(self, line: Line) -> Iterator[LineMatched]:
+        self._catch_up()
+        if self._blocks:
+            yield from self._stale(line.number)
         for segment in segments(self._rules, line):
             if not segment.prefixed:
                 yield from self._raw(segment, line.partial)
             elif not line.partial:
                 yield from self._record(segment)
 
+    def _stale(self, number: int) -> Iterator[LineMatched]:
+        """Tracebacks that their writer, dead perhaps, has not gone on with: others' lines must not hold them back."""
+        over = len(self._blocks) - _BLOCKS_KEPT
+        for place, (tag, block) in enumerate(list(self._blocks.items())):
+            if place < over or number - block.line > _OPEN_LINES:
+                yield from self._traceback(self._blocks.pop(tag))
+
     def _record(self, segment: Segment) -> Iterator[LineMatched]:
         self._prefixes += 1
-        self.stamp, self.rank = segment.stamp or self.stamp, segment.rank
+        self._stamp, self._rank = segment.stamp or self._stamp, segment.rank
         block = self._blocks.get(segment.rank)
         if block is not None and block.prefixed and block.goes_on(segment.message):
             block.takes(segment.message, segment.number)
@@ -102,10 +186,10 @@ class LogReader:
         if segment.message.startswith(self._rules.benign):
             return
         if HEAD in segment.message:
-            self._blocks[""] = TracebackBlock.from_record(segment.number, segment.rank, self.stamp, segment.message)
+            self._blocks[""] = TracebackBlock.from_record(segment.number, segment.rank, self._stamp, segment.message)
             return
         if TracebackBlock.begins(segment.message):  # an engine that puts its prefix before every line
-            opened = TracebackBlock(segment.number, segment.rank, self.stamp, segment.message)
+            opened = TracebackBlock(segment.number, segment.rank, self._stamp, segment.message)
             opened.prefixed = True
             self._blocks[segment.rank] = opened
             return
@@ -119,7 +203,7 @@ class LogReader:
                 yield from self._raw(msgspec.structs.replace(segment, message=glued), partial)
         elif not partial and not self._mistrusted:
             tag, message = self._rules.rank_tag(segment.message)
-            segment = msgspec.structs.replace(segment, rank=tag or self.rank, message=message)
+            segment = msgspec.structs.replace(segment, rank=tag or self._rank, message=message)
             yield from self._continuation(tag, segment)
 
     def _continuation(self, tag: str, segment: Segment) -> Iterator[LineMatched]:
@@ -133,7 +217,7 @@ class LogReader:
         if block is not None:
             yield from self._traceback(self._blocks.pop(tag))
         if begins:
-            self._blocks[tag] = TracebackBlock(segment.number, segment.rank, self.stamp, segment.message)
+            self._blocks[tag] = TracebackBlock(segment.number, segment.rank, self._stamp, segment.message)
             return
         if rule is not None:
             yield self._match(segment, rule.name, rule.fields)
@@ -171,9 +255,22 @@ class LogReader:
             yield self._match(segment, one.name, one.fields)
 
     def _match(self, segment: Segment, name: str, fields: dict[str, str]) -> LineMatched:
-        stamp = segment.stamp or self.stamp
+        stamp = segment.stamp or self._stamp
         text = segment.message[:TEXT_KEPT]
         return LineMatched(self._attempt, segment.number, name, segment.rank, stamp, fields, text)
+
+
+def heading(rules: RuleIndex, line: Line) -> Segment | None:
+    """The record that the line begins with, and all that follows it."""
+    text = line.text
+    prefix = rules.leading(text)
+    if prefix is None:
+        text = rules.unwrap(text)
+        prefix = rules.leading(text)
+    if prefix is None:
+        return None
+    rank = rules.canonical(prefix["ranks"] or "")
+    return Segment(line.number, rank, prefix["stamp"] or "", text[prefix.end() :], True)
 
 
 def segments(rules: RuleIndex, line: Line) -> list[Segment]:

@@ -6,6 +6,7 @@ import re
 
 import msgspec
 
+from supervisor.core.patterns import Pattern, compiled
 from supervisor.profile import LogRule, Profile
 
 _RANK_WORD = re.compile(r"([A-Z]+(?:_[A-Z]+)*)(\d+)")
@@ -22,7 +23,7 @@ class RuleMatch(msgspec.Struct, frozen=True):
 
 class _Compiled(msgspec.Struct, frozen=True):
     rule: LogRule
-    pattern: re.Pattern[str] | None
+    pattern: Pattern | None
 
     def match(self, text: str) -> RuleMatch | None:
         rule = self.rule
@@ -44,9 +45,9 @@ class RuleIndex:
     """All rules of a profile, by where they count and by their first letters. The first that matches wins."""
 
     def __init__(self, profile: Profile) -> None:
-        compiled = [_Compiled(rule, re.compile(rule.pattern) if rule.pattern else None) for rule in profile.rules]
-        lines = [one for one in compiled if not one.rule.bar]
-        self._bars = [one for one in compiled if one.rule.bar]
+        every = [_Compiled(rule, compiled(rule.pattern) if rule.pattern else None) for rule in profile.rules]
+        lines = [one for one in every if not one.rule.bar]
+        self._bars = [one for one in every if one.rule.bar]
         self._records = _Keyed([one for one in lines if one.rule.where in ("record", "any")])
         self._raws = _Keyed([one for one in lines if one.rule.where in ("raw", "any")])
         grammar = profile.grammar
@@ -54,11 +55,15 @@ class RuleIndex:
         self._loose = re.compile(grammar.loose_prefix) if grammar.loose_prefix else None
         self._wrapped = re.compile(f"(?:{'|'.join(grammar.wrappers)})+") if grammar.wrappers else None
         self.benign = grammar.benign
-        self.places = [(re.compile(place.frames), place.stage) for place in profile.places]
+        self.places = [(compiled(place.frames), place.stage) for place in profile.places]
         self.untrusted = profile.grammar.untrusted
         self.telling = frozenset(rule.name for rule in profile.rules if rule.hint in ("fatal", "drain"))
         self.sampled = frozenset(rule.name for rule in profile.rules if rule.sampled)
-        self.sampled_starts = tuple(start for rule in profile.rules if rule.sampled for start in rule.starts)
+        self._sampled_starts = tuple(start for rule in profile.rules if rule.sampled for start in rule.starts)
+        # uvicorn's access lines are no records of the engine's own logger
+        self.access_starts = frozenset(
+            start for rule in profile.rules if rule.sampled and rule.where == "any" for start in rule.starts
+        )
         self._tag = re.compile(profile.grammar.rank_tag) if profile.grammar.rank_tag else None
         self._tag_name = profile.grammar.rank_tag_name
         self._order = profile.grammar.rank_order
@@ -85,6 +90,12 @@ class RuleIndex:
     def place(self, frames: str) -> str:
         """The stage that a traceback's functions tell, "" when they tell none."""
         return next((stage for pattern, stage in self.places if pattern.search(frames)), "")
+
+    def sampled_start(self, text: str, at: int) -> str:
+        """The beginning of a message at `at` of which only the newest is read, "" for any other."""
+        if not text.startswith(self._sampled_starts, at):
+            return ""
+        return next(start for start in self._sampled_starts if text.startswith(start, at))
 
     def record(self, message: str) -> RuleMatch | None:
         """Behind the engine's prefix."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 
 import msgspec
 
+from supervisor.core.patterns import Match, Pattern, compiled
 from supervisor.core.traceback import TracebackBlock
 from supervisor.profile import Profile, Signature
 
@@ -19,12 +19,12 @@ class Compiled(msgspec.Struct, frozen=True):
 
     place: int  # in the profile: the first of equals counts
     signature: Signature
-    pattern: re.Pattern[str] | None
-    frames: re.Pattern[str] | None
-    not_frames: re.Pattern[str] | None
-    unless: re.Pattern[str] | None
+    pattern: Pattern | None
+    frames: Pattern | None
+    not_frames: Pattern | None
+    unless: Pattern | None
 
-    def in_text(self, text: str) -> re.Match[str] | bool | None:
+    def in_text(self, text: str) -> Match | bool | None:
         """The match in a text, if it says what the signature means."""
         if self.signature.needles and not any(needle in text for needle in self.signature.needles):
             return None
@@ -34,7 +34,7 @@ class Compiled(msgspec.Struct, frozen=True):
             return True
         return self.pattern.match(text) if self.signature.at_start else self.pattern.search(text)
 
-    def in_traceback(self, texts: str, frames: str) -> re.Match[str] | bool | None:
+    def in_traceback(self, texts: str, frames: str) -> Match | bool | None:
         """The match among the exceptions of a traceback whose functions fit."""
         if self.frames is not None and not self.frames.search(frames):
             return None
@@ -54,10 +54,10 @@ class SignatureIndex:
     """All signatures of a profile, by the kind of text they are looked for in."""
 
     def __init__(self, profile: Profile) -> None:
-        compiled = [_compile(place, signature) for place, signature in enumerate(profile.signatures)]
-        self._records = [one for one in compiled if "record" in one.signature.where]
-        self._raws = [one for one in compiled if "raw" in one.signature.where]
-        self._tracebacks = [one for one in compiled if "traceback" in one.signature.where]
+        all_of_them = [_compile(place, signature) for place, signature in enumerate(profile.signatures)]
+        self._records = [one for one in all_of_them if "record" in one.signature.where]
+        self._raws = [one for one in all_of_them if "raw" in one.signature.where]
+        self._tracebacks = [one for one in all_of_them if "traceback" in one.signature.where]
         self._by_record_mark = by_mark(self._records)
         self._by_raw_mark = by_mark(self._raws)
 
@@ -111,8 +111,8 @@ def _in_line(by_marks: dict[str, list[Compiled]], text: str) -> list[Found]:
     return [Found(one.signature.name, _groups(match)) for one, match in found if match]
 
 
-def _groups(match: re.Match[str] | bool | None) -> dict[str, str]:
-    if not isinstance(match, re.Match):
+def _groups(match: Match | bool | None) -> dict[str, str]:
+    if match is None or isinstance(match, bool):
         return {}
     return {name: value for name, value in match.groupdict().items() if value is not None}
 
@@ -128,8 +128,8 @@ def _compile(place: int, signature: Signature) -> Compiled:
     )
 
 
-def _pattern(text: str) -> re.Pattern[str] | None:
-    return re.compile(text) if text else None
+def _pattern(text: str) -> Pattern | None:
+    return compiled(text) if text else None
 
 
 def signature_index(profile: Profile) -> SignatureIndex:
