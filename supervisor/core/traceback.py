@@ -25,6 +25,8 @@ _CHAINS = (
 _GROUP_MARKS = re.compile(r"^[ \t]*[+|][-+| ]*(?=\S|$)")
 _LINES_KEPT = 600
 _MESSAGE_LINES = 40
+_TEXT_KEPT = 4096  # letters of one line: as many as a signature is searched in
+_FRAME_KEPT = 300
 
 
 class Raised(msgspec.Struct):
@@ -70,6 +72,11 @@ class TracebackBlock:
         return HEAD in text or any(pattern.match(text) for pattern in (_FRAME, _BARE, _FATAL, _THREAD))
 
     @property
+    def line(self) -> int:
+        """The newest line of it."""
+        return self._line
+
+    @property
     def complete(self) -> bool:
         """Whether the exception's own line has been seen."""
         return bool(self.chain[-1].type)
@@ -94,6 +101,7 @@ class TracebackBlock:
 
     def _add(self, text: str) -> None:
         self._count += 1
+        text = text[:_TEXT_KEPT]
         text = _GROUP_MARKS.sub("", text) if text.lstrip()[:1] in ("|", "+") else text
         if text.startswith(_CHAINS):
             self._chained = True
@@ -137,7 +145,7 @@ class TracebackBlock:
     def _text(self, raised: Raised, text: str) -> None:
         if raised.type:
             self._message_lines += 1
-            if text.strip():
+            if text.strip() and len(raised.message) < _TEXT_KEPT:
                 raised.message = f"{raised.message}\n{text}" if raised.message else text
             return
         if text.startswith(" ") or not text.strip():
@@ -190,4 +198,4 @@ class TracebackBlock:
 
 
 def _base(path: str) -> str:
-    return "/".join(path.rsplit("/", 3)[-3:])
+    return "/".join(path.rsplit("/", 3)[-3:])[-_FRAME_KEPT:]

@@ -1,0 +1,207 @@
+"""Reads a growing log chunk by chunk, at the price of its first letters where it only says that it serves.
+
+A busy server prints a thousand lines of serving to one that matters. Lines are told apart by their first letters: one
+dictionary per chunk names the distinct ones and where each was seen last. Of records that are read by sample only the
+newest of a kind is decoded, records of users' text are passed over, every other line is read. Whatever is no sample
+is found as if every line had been read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from operator import itemgetter
+
+from supervisor.core.grammar import Kind, LogReader, answers
+from supervisor.events import LineMatched
+from supervisor.lines import Line, LineCutter
+from supervisor.profile import Profile
+
+# A prefix with its first words is no longer than one of these, and the first has few letters of a client's address.
+_LONGEST = 96
+_HEADS = tuple(itemgetter(slice(length)) for length in (40, 56, _LONGEST))
+# Read line by line between two breaths: some milliseconds, even if somebody wrote these bytes to cost us time.
+STEP_BYTES = 16 * 1024
+_LOOKED_AT = 32
+_STAMP = re.compile(rb"\[\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d")  # as long as the stamp that a kind leaves out
+_KNOWN_KEPT = 1000
+
+
+class LiveReader:
+    """Feed it one attempt's log. Holds an open line of bounded length and the tracebacks being assembled."""
+
+    def __init__(self, profile: Profile, attempt: int, offset: int = 0) -> None:
+        self._reader = LogReader(profile, attempt)
+        self._cutter = LineCutter(offset=offset)
+        self._kinds = _Kinds(self._reader)
+        self._level = 0  # which of `_HEADS` tells this log's lines apart
+
+    @property
+    def lines(self) -> int:
+        """How many lines have ended so far."""
+        return self._cutter.lines
+
+    def restart(self, offset: int) -> None:
+        """Another file follows, or the same from its beginning: the open line will not be continued."""
+        self._cutter = LineCutter(offset=offset)
+
+    def feed(self, data: bytes, *, caught_up: bool = False) -> Iterator[list[LineMatched]]:
+        """The matches of this chunk, in steps of a few milliseconds: take them all, breathe between two.
+
+        `caught_up`: nothing follows for the moment, so the open line (a bar, mostly) is news too.
+        """
+        first = self._cutter.lines + 1
+        pieces = self._cutter.split(data)
+        if pieces is not None:
+            yield from self._lines(pieces, first)
+        else:
+            yield from self._slices(data)
+        if caught_up and (open_line := self._cutter.pending()):
+            yield self._reader.read([open_line])
+
+    def finish(self) -> list[LineMatched]:
+        """What the end of the log, or a pause in it, completes: the open tracebacks."""
+        return self._reader.finish()
+
+    def _slices(self, data: bytes) -> Iterator[list[LineMatched]]:
+        """A chunk with returns in it, or with the rest of a long line: most of it may be free of both."""
+        for at in range(0, len(data), STEP_BYTES):
+            part = data[at : at + STEP_BYTES]
+            first = self._cutter.lines + 1
+            pieces = self._cutter.split(part)
+            if pieces is not None:
+                yield from self._lines(pieces, first)
+            else:
+                yield self._reader.read(self._cutter.feed(part))
+
+    def _lines(self, pieces: list[bytes], first: int) -> Iterator[list[LineMatched]]:
+        """Whole lines: at a glance as far as that goes, one by one from where it does not."""
+        if not self._reader.between_tracebacks:
+            yield from self._one_by_one(pieces, first)
+            return
+        glance = _Glance(self._kinds, pieces, self._level)
+        if glance.others_bytes > STEP_BYTES and self._level + 1 < len(_HEADS) and glance.too_short(self._kinds):
+            self._level += 1
+            glance = _Glance(self._kinds, pieces, self._level)
+        if glance.others_bytes > STEP_BYTES:
+            yield from self._one_by_one(pieces, first)
+            return
+        end, matches = self._at_a_glance(glance, first)
+        yield matches
+        if end < len(pieces):
+            yield from self._one_by_one(pieces[end:], first + end)
+
+    def _at_a_glance(self, glance: _Glance, first: int) -> tuple[int, list[LineMatched]]:
+        """The matches, and how many of the lines they are of: a traceback's lines have to be read one by one."""
+        samples: dict[Kind, Line] = {}
+        matches: list[LineMatched] = []
+        end = len(glance.pieces)
+        for at in glance.others:
+            self._pass(glance, at, first)
+            matches += self._reader.step(self._cutter.line(first + at, glance.pieces[at]), samples)
+            if not self._reader.between_tracebacks:
+                end = at + 1
+                break
+        else:
+            self._pass(glance, end, first)
+        for kind, at in glance.newest(end).items():
+            line = self._cutter.line(first + at, glance.pieces[at])
+            if kind not in samples or samples[kind].number < line.number:
+                samples[kind] = line
+        return end, self._reader.told(matches, samples)
+
+    def _pass(self, glance: _Glance, end: int, first: int) -> None:
+        """Tells the reader of the calm line before that one: time and rank are taken from it."""
+        at = glance.calm_before(end)
+        if at is not None:
+            self._reader.pass_over(self._cutter.line(first + at, glance.pieces[at]))
+
+    def _one_by_one(self, pieces: list[bytes], first: int) -> Iterator[list[LineMatched]]:
+        lines: list[Line] = []
+        size = 0
+        for number, piece in enumerate(pieces, first):
+            if not piece:
+                continue
+            line = self._cutter.line(number, piece)
+            lines.append(line)
+            size += len(line.text)
+            if size >= STEP_BYTES:
+                yield self._reader.read(lines)
+                lines, size = [], 0
+        yield self._reader.read(lines)
+
+
+class _Kinds:
+    """The kinds of lines by how they begin. Each second has new beginnings, so the time is left out of what is kept."""
+
+    def __init__(self, reader: LogReader) -> None:
+        self._reader = reader
+        self._known: dict[bytes, Kind | None] = {}
+
+    def of(self, head: bytes) -> Kind | None:
+        """The kind of a line that begins so, None when it has to be read."""
+        stamp = _STAMP.match(head)
+        if stamp is None:
+            return self._told(head)
+        key = head[stamp.end() :]
+        if key not in self._known:
+            if len(self._known) >= _KNOWN_KEPT:  # a hostile log can make up any number
+                self._known.clear()
+            self._known[key] = self._told(head)
+        return self._known[key]
+
+    def _told(self, head: bytes) -> Kind | None:
+        """Escapes and the like are left to who reads whole lines."""
+        if not head.isascii():
+            return None
+        text = head.decode()
+        return self._reader.kind(text) if text.isprintable() else None
+
+
+class _Glance:
+    """The lines of a chunk, told apart by their first letters alone."""
+
+    def __init__(self, kinds: _Kinds, pieces: list[bytes], level: int) -> None:
+        self.pieces = pieces
+        self._heads = list(map(_HEADS[level], pieces))
+        self._last = dict(zip(self._heads, range(len(pieces)), strict=True))
+        self._last.pop(b"", None)
+        self._kinds = {head: kind for head in self._last if (kind := kinds.of(head)) is not None}
+        self.others: list[int] = []  # lines that have to be read
+        if len(self._kinds) < len(self._last):
+            self.others = [at for at, head in enumerate(self._heads) if head and head not in self._kinds]
+        self.others_bytes = sum([len(pieces[at]) for at in self.others])
+
+    def too_short(self, kinds: _Kinds) -> bool:
+        """Whether most of the other lines are calm as well and only have a longer prefix."""
+        looked_at = self.others[:_LOOKED_AT]
+        calm = [at for at in looked_at if kinds.of(self.pieces[at][:_LONGEST]) is not None]
+        return 2 * len(calm) > len(looked_at)
+
+    def calm_before(self, end: int) -> int | None:
+        """The line before that one, blank ones not counted, if it is calm."""
+        at = end - 1
+        while at >= 0 and not self._heads[at]:
+            at -= 1
+        return at if at >= 0 and self._heads[at] in self._kinds else None
+
+    def newest(self, end: int) -> dict[Kind, int]:
+        """Where the last line of each sampled kind is, among the lines before `end`."""
+        last = self._last if end == len(self.pieces) else dict(zip(self._heads[:end], range(end), strict=True))
+        newest: dict[Kind, int] = {}
+        for head, at in last.items():
+            kind = self._kinds.get(head)
+            if kind is not None and kind.sampled and newest.get(kind, -1) <= at:
+                newest[kind] = at
+        for kind in [kind for kind in newest if kind.access]:
+            at = self._newest_answer(kind, end)
+            if at is not None:
+                newest[kind.of_answers] = at
+        return newest
+
+    def _newest_answer(self, kind: Kind, end: int) -> int | None:
+        """Among access lines one counts more than the others: that of a request that was answered."""
+        for at in range(end - 1, -1, -1):
+            if answers(self.pieces[at]) and self._kinds.get(self._heads[at]) == kind:
+                return at
+        return None
