@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing
 
 import anyio
 import anyio.lowlevel
 
-from supervisor.core.grammar import LogReader
+from supervisor.core.live import LiveReader
 from supervisor.edge.tail import SLICE_BYTES, Watcher, follow
-from supervisor.events import AnyEvent, LogGrew, LogUnreadable
-from supervisor.lines import LineCutter
+from supervisor.events import AnyEvent, LineMatched, LogGrew, LogUnreadable
 from supervisor.profile import Profile
 from supervisor.shell import clock
 
@@ -31,8 +31,9 @@ class LogFeed:
         self.offset = offset
         self.attempt = attempt
         self._post = post
-        self._cutter = LineCutter(offset=offset)
-        self._reader = LogReader(profile, attempt)
+        self._reader = LiveReader(profile, attempt, offset)
+        self._steps: Iterator[list[LineMatched]] = iter(())  # what is still to be read of the present chunk …
+        self._untold: deque[LineMatched] = deque()  # … and to be posted; a cancelled task leaves it to `drain`
         self._bytes = 0
         self._lines = 0
         self._grew_at = 0.0
@@ -50,7 +51,7 @@ class LogFeed:
                 async with aclosing(follow(self.path, self.offset, watch)) as chunks:
                     async for chunk in chunks:
                         if chunk.cut:
-                            self._cutter = LineCutter(offset=chunk.offset)
+                            self._reader.restart(chunk.offset)
                         await self._take(chunk.data, chunk.offset + len(chunk.data), caught_up=chunk.caught_up)
         except OSError as problem:
             await self._post(LogUnreadable(self.attempt, f"cannot read {self.path}: {problem.strerror}"))
@@ -77,6 +78,7 @@ class LogFeed:
         self._pause_scope.cancel()
         await self._idle.wait()  # bounded: the task only has to leave its own scope
         with anyio.move_on_after(_DRAIN_LIMIT_S), anyio.CancelScope(shield=True):
+            await self._tell()
             await self._rest()
         await self._finish()
 
@@ -93,15 +95,25 @@ class LogFeed:
             os.close(descriptor)
 
     async def _take(self, data: bytes, end: int, *, caught_up: bool) -> None:
-        lines = self._cutter.feed(data)
-        if caught_up and (open_line := self._cutter.pending()):
-            lines.append(open_line)  # a bar without its newline is news too; the grammar knows partial lines
         self.offset = end
         self._news.set()
         self._bytes += len(data)
-        self._lines += len(lines)
-        for event in self._reader.read(lines):
-            await self._post(event)
+        lines = self._reader.lines
+        self._steps = self._reader.feed(data, caught_up=caught_up)
+        await self._tell()
+        self._lines += self._reader.lines - lines
         if (now := clock.monotonic()) - self._grew_at >= _GREW_EVERY_S:
             self._grew_at = now
             await self._post(LogGrew(self.attempt, self._bytes, self._lines))
+
+    async def _tell(self) -> None:
+        """Post what the present chunk says, breathing between two steps: hostile text makes each take milliseconds."""
+        while True:
+            while self._untold:
+                await self._post(self._untold[0])
+                self._untold.popleft()
+            step = next(self._steps, None)
+            if step is None:
+                return
+            self._untold.extend(step)
+            await anyio.lowlevel.checkpoint()
