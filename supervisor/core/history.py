@@ -22,7 +22,7 @@ FEW = 3  # fewer starts than this teach nothing that is enforced
 _TIMES = 2.0
 _SPREADS = 5.0
 _TELLING_S = 1.0  # a shorter phase tells nothing about the pace of a start
-_UNTOLD_PACE = 2.0  # until a phase has ended nobody knows whether the host is busy
+_UNTOLD_PACE = 3.0  # until a phase has ended nobody knows whether the host is busy, which makes a start so much slower
 
 
 class Lesson(msgspec.Struct, frozen=True):

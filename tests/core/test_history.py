@@ -136,7 +136,7 @@ def test_a_start_as_fast_as_usual_has_the_pace_of_one() -> None:
 
 
 def test_until_a_phase_has_ended_the_host_may_be_busy_for_all_we_know() -> None:
-    assert paced() == 2.0
+    assert paced() == 3.0
 
 
 def test_a_busy_host_slows_everything_and_so_the_next_phase() -> None:
