@@ -85,7 +85,8 @@ async def _failure(call: Call, snapshot: ServerSnapshot) -> Failure | None:
     ):  # the proof that its memory is back came later
         incident = msgspec.structs.replace(incident, stop=snapshot.stop)
     path = incident.evidence_path
-    return Failure(incident, await anyio.to_thread.run_sync(odd_rank, path) if path else "")
+    odd = await anyio.to_thread.run_sync(odd_rank, path) if path else ""
+    return Failure(incident, odd, on_gpus=bool(snapshot.gpus))
 
 
 # --- the timeline ----------------------------------------------------------------------------------------------------

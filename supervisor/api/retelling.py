@@ -27,10 +27,14 @@ _EMPTY_CLAUSES = ("", "last", "a restart cannot help")  # what is left of a reas
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """An incident with what only its bundle knows: `odd_rank` is a sentence about the ranks' stacks."""
+    """An incident with what only its bundle knows: `odd_rank` is a sentence about the ranks' stacks.
+
+    `on_gpus`: whether it had devices whose memory could come back.
+    """
 
     incident: IncidentView
     odd_rank: str = ""
+    on_gpus: bool = True
 
 
 def retell(failure: Failure, clock: Clock) -> Iterator[str]:
@@ -42,8 +46,8 @@ def retell(failure: Failure, clock: Clock) -> Iterator[str]:
     if failure.odd_rank:
         yield f"by the stacks {failure.odd_rank}."
     if incident.diagnosis is not None:
-        yield from cause_of(incident.diagnosis)
-    if done := _done(incident):
+        yield from (line for line in cause_of(incident.diagnosis) if not line.endswith(f": {incident.reason}"))
+    if done := _done(incident, failure.on_gpus):
         yield f"what was done: {done}."
     if followed := _followed(incident):
         yield f"then: {followed}."
@@ -74,13 +78,13 @@ def cause_of(diagnosis: DiagnosisView) -> Iterator[str]:
     if diagnosis.cause:
         yield f"first cause: {diagnosis.cause}; {_RESTART_WORDS.get(diagnosis.restart, diagnosis.restart)}."
     if diagnosis.evidence:
-        line = f", line {diagnosis.evidence_line}" if diagnosis.evidence_line else ""
-        yield f"evidence{line}: {diagnosis.evidence}"
+        where = f"evidence, line {diagnosis.evidence_line}" if diagnosis.evidence_line else "told by"
+        yield f"{where}: {diagnosis.evidence}"
     if diagnosis.remedy:
         yield f"what to change: {diagnosis.remedy}"
 
 
-def _done(incident: IncidentView) -> str:
+def _done(incident: IncidentView, on_gpus: bool) -> str:
     """The steps of the end with their seconds, in order of time."""
     stop = incident.stop or StopView()
     steps = [] if not incident.evidence_path else [(0.0, "evidence kept")]
@@ -91,7 +95,7 @@ def _done(incident: IncidentView) -> str:
         steps.append((stop.kill_s, f"{count} killed after {_tenths(stop.kill_s)}"))
     if stop.empty_s is not None:
         steps.append((stop.empty_s, f"nothing left of it after {_tenths(stop.empty_s)}"))
-    if stop.free_s is not None:
+    if stop.free_s is not None and on_gpus:
         steps.append((stop.free_s, f"GPU memory back after {_tenths(stop.free_s)}"))
     return ", ".join(text for _, text in sorted(steps, key=lambda step: step[0]))
 

@@ -75,7 +75,9 @@ def _facet(name: str, facet: FacetView, clock: Clock) -> str:
 
 
 def _votes(snapshot: ServerSnapshot) -> Iterator[str]:
-    yield from (f"{vote.source} says {vote.says}: {vote.text}." for vote in snapshot.votes)
+    """Of those who know something."""
+    known = (vote for vote in snapshot.votes if vote.says != "unknown")
+    yield from (f"{vote.source} says {vote.says}: {vote.text}." for vote in known)
 
 
 def _start(snapshot: ServerSnapshot, start: StartupView, clock: Clock) -> Iterator[str]:

@@ -33,8 +33,10 @@ def why(client: Client, options: Namespace) -> int:
             say(f"{label}: {clean(path)}")
     if story["events"]:
         say("events:")
+    told = "\n".join(story["sentences"])
     for event in story["events"][-_EVENTS_TOLD:]:
-        say(f"  {event_line(event)}")
+        said = event["reason"].partition("; ")[0] in told
+        say(f"  {event_line({**event, 'reason': '' if said else event['reason']})}")
     return codes.OK
 
 

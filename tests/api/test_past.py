@@ -62,7 +62,7 @@ async def test_memory_that_came_back_after_the_decision_is_told(
 ) -> None:
     decided = msgspec.structs.replace(STALL, stop=StopView("kill", empty_s=3.6), evidence_path="")
     stop = StopView("kill", empty_s=3.6, free_s=4.1)
-    await control.put(snapshot("kimi", "backoff", attempt=3, incidents=(decided,), stop=stop))
+    await control.put(snapshot("kimi", "backoff", attempt=3, incidents=(decided,), stop=stop, gpus=(0,)))
     story = (await client.get("/v1/servers/kimi/story")).json()
     assert "GPU memory back after 4.1 s" in " ".join(story["sentences"])
 

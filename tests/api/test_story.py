@@ -87,6 +87,19 @@ def test_a_hopeless_failure_says_what_to_change_once() -> None:
     )
 
 
+def test_a_cause_that_no_line_tells_is_told_by_who_knows() -> None:
+    oom = DiagnosisView("host-oom-killed", "maybe", evidence="the kernel's OOM killer ended pid 7", confidence=0.97)
+    told = sentences(snapshot(), NOW, Failure(msgspec.structs.replace(BROKEN, diagnosis=oom)))
+    assert "told by: the kernel's OOM killer ended pid 7" in told
+
+
+def test_a_verdict_of_ours_is_not_quoted_as_its_own_proof() -> None:
+    hang = DiagnosisView("scheduler-hang", "yes", evidence=STALLED)
+    told = sentences(snapshot(), NOW, Failure(msgspec.structs.replace(STALL, diagnosis=hang), on_gpus=False))
+    assert "\n".join(told).count("stalled in verify-graph") == 1
+    assert "GPU" not in "\n".join(told)
+
+
 def test_a_pause_says_when_and_how_often_it_may_still_start() -> None:
     pause = snapshot("kimi", "backoff", backoff_until=1042.0, budget_remaining=3, restarts=1)
     told = sentences(pause, NOW, Failure(STALL))

@@ -31,6 +31,13 @@ async def test_why_tells_the_story_and_the_last_events(sglctl: Sglctl, control: 
     assert len(lines) <= 24, "it fits a screen"
 
 
+async def test_what_was_said_is_not_said_again_with_each_event(sglctl: Sglctl, control: FakeControl) -> None:
+    await control.put(snapshot("kimi", "backoff", attempt=3, incidents=(STALL,)))
+    await control.record("kimi", "stopping", STALL.reason)
+    await control.record("kimi", "backoff", f"{STALL.reason}; restart 1")
+    assert (await sglctl("why", "kimi")).out.count("no progress for 95 s") == 1
+
+
 async def test_why_of_an_attempt_that_is_not_remembered(sglctl: Sglctl) -> None:
     outcome = await sglctl("why", "kimi", "--attempt", "7")
     assert (outcome.code, outcome.out) == (4, "")
