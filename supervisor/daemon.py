@@ -113,7 +113,7 @@ class Daemon:
                 for what, work in (
                     ("gpus", host.devices.run),
                     ("orphans", host.household.reap_forever),
-                    ("kernel log", HostNews(roster.effects, host.devices).run),
+                    ("kernel log", HostNews(roster.effects, host.devices, heard=host.hear_kernel).run),
                     ("signals", self._signals),
                     ("systemd", self._tell_systemd),
                     ("hooks", self._hooks.run),

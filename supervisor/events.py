@@ -113,6 +113,7 @@ class TreeEmptied(Event, frozen=True):
     attempt: int
     killed: int = 0
     took_s: float = 0.0
+    kernel_heard: bool = False  # an OOM kill of the kernel's would have been told
 
 
 class StuckProcess(msgspec.Struct, frozen=True):
@@ -138,6 +139,7 @@ class RoleDied(Event, frozen=True):
     pid: int
     role: str
     rank: str = ""
+    with_leader: bool = False  # the leader has ended since: told afterwards, for the cause
 
 
 class ProcessSample(msgspec.Struct, frozen=True):

@@ -38,6 +38,10 @@ _SIGKILL = 9
 _GUESS = 0.4  # an exit by signal 9 alone: the kernel, an operator and the engine itself end a process alike
 _SEEN = 0.8
 _QUIET_LEVELS = ("warning", "warn", "error", "critical", "fatal")
+CANNOT_EXECUTE = "cannot-execute"  # no class of a log: the command never ran
+EXTERNAL = "external-termination"
+NO_EVIDENCE = "insufficient-evidence"
+_NO_EVIDENCE_REMEDY = "The log does not hold the cause: look at its last lines (sglctl tail) and at the kernel's log."
 HOST_OOM = "host-oom-killed"  # of the classes of causes
 _OOM_RECENT_S = 300.0  # a helper that the kernel killed hours ago did not end the server
 
@@ -86,6 +90,8 @@ class Attempt:
         self.stop = StopView()
         self.oom: HostOomKilled | None = None
         self.oom_at = 0.0
+        self.kernel_heard = False
+        self.first_death = ""  # the process with a role that ended first
         self.stop_began: float | None = None
         self.stuck: tuple[StuckProcess, ...] = ()
         self.evidence_path = ""
@@ -302,6 +308,7 @@ class Attempt:
 
     def emptied(self, event: TreeEmptied, now: float) -> None:
         """No process is left."""
+        self.kernel_heard = event.kernel_heard
         self.stop_begins(self.stop.stage, now)
         self.stop = replace(self.stop, empty_s=self._stopping_s(now), killed=event.killed)
 
@@ -335,8 +342,10 @@ class Attempt:
         self.diagnosis = self._finder.conclude(code, frozenset(self.signals), alive=alive, stage=self.view(now).stage)
         if self.oom is not None and now - self.oom_at < _OOM_RECENT_S:
             self.diagnosis = self._oom_diagnosis(self.oom)
+        elif self.ending is EndKind.SPAWN:
+            self.diagnosis = self._never_ran()
         elif self.diagnosis.cause == HOST_OOM:
-            self.diagnosis = replace(self.diagnosis, restart="maybe", confidence=min(self.diagnosis.confidence, _GUESS))
+            self.diagnosis = self._unproven_oom(self.diagnosis, code)
         elif stalled and not self._explains(self.diagnosis):
             self.diagnosis = self._stall_diagnosis(now)
         return self.diagnosis
@@ -345,6 +354,33 @@ class Attempt:
         """Whether the log's cause can be that of a stall: what is no failure cannot, nor can a lack of evidence."""
         known = self._profile.cause(diagnosis.cause)
         return known is not None and known.failure and diagnosis.confidence >= _GUESS
+
+    def _never_ran(self) -> DiagnosisView:
+        """No log tells why a command cannot be executed; the kernel did."""
+        return DiagnosisView(
+            CANNOT_EXECUTE,
+            restart="no" if self.permanent else "maybe",
+            remedy="Correct the server's command, directory or user in the configuration."
+            if self.permanent
+            else "The host refused a new process: look at its memory, process and open-file limits.",
+            evidence=self.ending_reason,
+            confidence=1.0,
+        )
+
+    def _unproven_oom(self, guess: DiagnosisView, code: int | None) -> DiagnosisView:
+        """The log alone makes it look like the kernel's OOM killer, which would have told of itself."""
+        if code is not None and code >= 0:
+            return DiagnosisView(NO_EVIDENCE, remedy=_NO_EVIDENCE_REMEDY, confidence=0.1)
+        if not self.kernel_heard:
+            return replace(guess, restart="maybe", confidence=min(guess.confidence, _GUESS))
+        return DiagnosisView(
+            EXTERNAL,
+            restart="maybe",
+            remedy="Somebody's SIGKILL ended it: neither the kernel nor its cgroup tells of an OOM kill. Find out who.",
+            evidence_line=guess.evidence_line,
+            evidence=guess.evidence,
+            confidence=_GUESS,
+        )
 
     def _stall_diagnosis(self, now: float) -> DiagnosisView:
         """What we saw ourselves when the log explains nothing: a hang of the stage it happened in."""
@@ -403,11 +439,15 @@ class Attempt:
             case EndKind.STALL | EndKind.DEAD | EndKind.SPAWN:
                 return self.ending_reason
             case _ if code is None:
-                return "ended, exit status unknown"
+                return f"ended, exit status unknown{self._after_whom()}"
             case _ if code < 0:
-                return f"ended by signal {-code}"
+                return f"ended by signal {-code}{self._after_whom()}"
             case _:
-                return f"exited with status {code}"
+                return f"exited with status {code}{self._after_whom()}"
+
+    def _after_whom(self) -> str:
+        """The leader's end is often the echo of another's."""
+        return f" after {self.first_death} had ended" if self.first_death else ""
 
 
 def _hidden(facts: CommandFacts) -> str:

@@ -49,7 +49,7 @@ class Claimer:
         desk.timers.cancel(Timer.CHECK_LOST)
         match weigh(event, starting=self._wants_start(), waited_long=self._waited_long()):
             case Answer.PROCEED:
-                if event.clean and desk.attempt:
+                if event.clean and event.devices and desk.attempt:
                     desk.attempt.memory_back(desk.now)
                 self._proceed(event.reason)
             case Answer.WAIT:

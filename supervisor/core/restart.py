@@ -128,7 +128,9 @@ class RestartBook:
     def _again(self, end: Ending) -> Disposition:
         self.total += 1
         delay_s = min(self._settings.backoff_max_s, self.delay_s(end.attempt) * self._rule(end).backoff_factor)
-        return Disposition(Next.BACKOFF, f"{end.summary}; restart {len(self._failures)}", end.at + delay_s)
+        cause = f" ({end.diagnosis.cause})" if end.diagnosis.cause not in ("", "insufficient-evidence") else ""
+        reason = f"{end.summary}{cause}; restart {len(self._failures)}"
+        return Disposition(Next.BACKOFF, reason, end.at + delay_s)
 
     def delay_s(self, attempt: int) -> float:
         """Exponential backoff with a jitter that depends on name and attempt alone: a replay gives the same."""

@@ -95,7 +95,10 @@ class Watcher:
 
     def role_died(self, event: RoleDied) -> None:
         """A process without which the server is dead has ended; its leader may need a minute to notice, or never."""
-        self._last_words(f"{event.role} {event.rank} (pid {event.pid}) is gone".replace("  ", " "))
+        who = f"{event.role} {event.rank} (pid {event.pid})".replace("  ", " ")
+        self._desk.current().first_death = self._desk.current().first_death or who
+        if not event.with_leader:
+            self._last_words(f"{who} is gone")
 
     def fatal_line_over(self) -> None:
         """The engine had its time for a dump of its own."""

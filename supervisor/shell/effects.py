@@ -219,13 +219,21 @@ class Effects:
             await self._post(TreeEmptied(action.attempt))
             return
         if self._watch is not None:
+            if (first := self._watch.first_death) is not None:
+                await self._post(msgspec.structs.replace(first, with_leader=True))
             self._watch.stop()
         await self._tell_oom(tree)
         await self._freeze(tree)
         result = await tree.kill(_KILL_LIMIT_S)
         if isinstance(result, TreeEmptied):
             await self._close(tree)
+        if isinstance(result, TreeEmptied):
+            result = msgspec.structs.replace(result, kernel_heard=self._host.kernel_heard or self._counts_oom())
         await self._post(result)
+
+    def _counts_oom(self) -> bool:
+        """Whether the server's cgroup would tell of an OOM kill."""
+        return self._host.cgroups is not None and "memory" in self._host.cgroups.controllers
 
     async def tell(self, event: HostOomKilled) -> None:
         """News of the host that concern this server."""

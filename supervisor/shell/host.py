@@ -37,6 +37,7 @@ class Host:
     history: HistoryStore
     hooks: Hooks
     evidence_dir: Path = field(default=Path())
+    kernel_heard: bool = False  # the kernel's log is read: what it does not tell has not happened
     ports: PortBook = field(default_factory=PortBook)
     findings: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of each server's last preflight
 
@@ -44,6 +45,10 @@ class Host:
         """The server rests, and what it had is proven free: others may have its devices and ports."""
         self.devices.release_lease(server)
         self.ports.release(server)
+
+    def hear_kernel(self, heard: bool) -> None:
+        """Note whether the kernel's log can be read."""
+        self.kernel_heard = heard
 
     def log_path(self, server: str, attempt: int) -> Path:
         """Every attempt writes a file of its own: the kernel appends, nobody rotates under the writer's feet."""

@@ -36,10 +36,12 @@ class HostNews:
         servers: Callable[[], Iterable[Owner]],
         devices: Devices,
         open_log: Callable[[], int | None] = open_kernel_log,
+        heard: Callable[[bool], None] = lambda _: None,
     ) -> None:
         self._servers = servers
         self._devices = devices
         self._open_log = open_log
+        self._heard = heard
         self._told: deque[int] = deque(maxlen=64)  # pids; the kernel tells of each in two lines
 
     async def run(self) -> None:
@@ -48,6 +50,7 @@ class HostNews:
         if descriptor is None:
             log.info("kernel log", readable=False, lost="names of processes killed for memory, second source of Xids")
             return
+        self._heard(True)
         try:
             async for fact in kernel_facts(descriptor):
                 await self.take(fact)

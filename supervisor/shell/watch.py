@@ -17,7 +17,7 @@ from supervisor.edge.evidence import Subject
 from supervisor.edge.probe import connectable
 from supervisor.edge.process import Tree
 from supervisor.edge.treewatch import Rules, TreeWatch
-from supervisor.events import AnyEvent, DeviceMemorySampled, EngineSampled
+from supervisor.events import AnyEvent, DeviceMemorySampled, EngineSampled, RoleDied
 from supervisor.profile import CommandFacts, Profile
 from supervisor.shell import clock
 from supervisor.shell.host import Host
@@ -88,6 +88,11 @@ class ServerWatch:
     def quiet(self) -> None:
         """The attempt was asked to end: its processes die now, and that is no news."""
         self._quiet = True
+
+    @property
+    def first_death(self) -> RoleDied | None:
+        """Who with a role ended first of all, unless the end was asked for."""
+        return None if self._quiet else self._processes.first_death
 
     def stop(self) -> None:
         """Look no more."""

@@ -386,7 +386,17 @@ def test_a_log_that_cannot_be_read_kills_nobody() -> None:
 
 
 def test_a_log_level_that_hides_the_markers_leaves_processes_and_port_to_speak() -> None:
-    command = ("python", "-m", "sglang.launch_server", "--model-path", "/m", "--port", "30000", "--log-level", "warning")
+    command = (
+        "python",
+        "-m",
+        "sglang.launch_server",
+        "--model-path",
+        "/m",
+        "--port",
+        "30000",
+        "--log-level",
+        "warning",
+    )
     world = World(replace(PATIENT, deadlines={"launch": PhaseLimit(60, 60)}), command)
     world.start()
     world.until(1)
@@ -441,3 +451,53 @@ def test_a_kill_nobody_signed_is_not_called_the_kernels_for_sure() -> None:
     world.until(world.now + 1)
     assert world.facts_now.diagnosis.restart == "maybe"
     assert world.facts_now.diagnosis.confidence <= 0.4
+
+
+def test_a_kill_that_the_kernel_would_have_told_of_is_somebodys() -> None:
+    world = healthy(World(PATIENT))
+    world.silent.add(a.KillTree)
+    world.log(
+        "[2026-11-29 10:41:00] Subprocess scheduler_0 (pid=77) crashed with exit code -9. Triggering SIGQUIT for cleanup..."
+    )
+    world.tell(e.Exited(1, -9))
+    world.tell(e.TreeEmptied(1, kernel_heard=True))
+    assert world.facts_now.diagnosis.cause == "external-termination"
+    assert world.facts_now.lifecycle.value in ("reclaiming", "backoff")
+
+
+def test_an_exit_status_of_its_own_is_no_oom_kill_whatever_the_log_mentions() -> None:
+    world = World(PATIENT)
+    world.start()
+    world.until(1)
+    world.log("sim: error: unknown cause, choose from host-oom-killed, Killed, exit code -9")
+    world.tell(e.Exited(1, 2))
+    world.until(2)
+    assert world.facts_now.diagnosis.cause != "host-oom-killed"
+    assert world.facts_now.lifecycle.value == "backoff"
+
+
+def test_who_ended_first_is_named_although_the_leader_followed_at_once() -> None:
+    world = healthy(World(PATIENT))
+    world.silent.add(a.KillTree)
+    world.tell(e.Exited(1, -9))
+    world.tell(e.RoleDied(1, 4711, "scheduler", "TP2", with_leader=True))
+    world.tell(e.TreeEmptied(1))
+    (incident,) = world.facts_now.incidents
+    assert incident.reason == "ended by signal 9 after scheduler TP2 (pid 4711) had ended"
+
+
+def test_a_command_that_cannot_be_executed_has_a_cause_of_its_own() -> None:
+    world = World(PATIENT)
+    world.spawn_error = e.SpawnFailed(0, "cannot execute /opt/none: no such file", True)
+    world.start()
+    world.settle()
+    assert world.facts_now.diagnosis.cause == "cannot-execute"
+    assert "/opt/none" in world.facts_now.diagnosis.evidence
+
+
+def test_memory_is_only_called_back_where_there_was_a_device_to_look_at() -> None:
+    world = healthy(World(replace(PATIENT, gpus=())))
+    world.stop()
+    world.settle()
+    assert world.facts_now.stop.empty_s is not None
+    assert world.facts_now.stop.free_s is None

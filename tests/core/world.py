@@ -188,7 +188,7 @@ class World:
             case a.Probe():
                 self.later(0.01, e.Probed(action.attempt, self.health, 0, 0.01, self.listener))
             case a.CheckDevices():
-                clean = e.DevicesChecked(action.attempt, True)
+                clean = e.DevicesChecked(action.attempt, True, devices=self.server.settings.gpus)
                 self.later(0.01, replace(self.dirty, attempt=action.attempt) if self.dirty else clean)
             case a.Remember():
                 self.remembered.append(action.record)

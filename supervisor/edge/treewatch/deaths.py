@@ -33,6 +33,7 @@ class Deaths:
         self._bearers: dict[int, Bearer] = {}  # by pidfd
         self._watched: set[tuple[int, int]] = set()
         self._leader: int | None = None
+        self.first: RoleDied | None = None  # who ended before the leader and everybody else
         with contextlib.suppress(OSError):  # gone already: the deaths of its children are no news
             self._leader = os.pidfd_open(leader)
             self._poller.register(self._leader, select.EPOLLIN)
@@ -60,6 +61,8 @@ class Deaths:
             return None
         await anyio.wait_readable(self._poller.fileno())
         dead, leader_ended = self._take()
+        if dead and not leader_ended and self.first is None:
+            self.first = self._told(dead[0])  # whoever ends in the same moment as the leader may be its victim
         with anyio.move_on_after(LEADER_FIRST_S):
             while not leader_ended:
                 await anyio.wait_readable(self._poller.fileno())
@@ -67,7 +70,10 @@ class Deaths:
                 dead += more
         if leader_ended:
             return None
-        return [RoleDied(self._attempt, one.pid, one.role, one.rank) for one in dead]
+        return [self._told(one) for one in dead]
+
+    def _told(self, one: Bearer) -> RoleDied:
+        return RoleDied(self._attempt, one.pid, one.role, one.rank)
 
     def _take(self) -> tuple[list[Bearer], bool]:
         ready = [descriptor for descriptor, _ in self._poller.poll(0)]

@@ -94,6 +94,11 @@ class TreeWatch:
             for event in died:
                 yield event
 
+    @property
+    def first_death(self) -> RoleDied | None:
+        """Who with a role ended first, when that was before the leader."""
+        return self._deaths.first
+
     def close(self) -> None:
         """Give back the descriptors; both feeds must have ended."""
         self._deaths.close()
