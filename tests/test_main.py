@@ -98,7 +98,7 @@ def test_our_own_environment_is_fine() -> None:
 def test_files_of_the_other_supervisor_among_ours_are_refused(tmp_path: Path) -> None:
     package = tmp_path / "supervisor"
     package.mkdir()
-    (package / "__init__.py").write_text("__version__ = \"0\"\n")
+    (package / "__init__.py").write_text('__version__ = "0"\n')
     (package / "supervisord.py").write_text("")
     (package / "main.py").write_text((REPOSITORY / "supervisor" / "main.py").read_text())
     process = subprocess.run(

@@ -17,12 +17,12 @@ from supervisor.events import LineMatched
 from supervisor.lines import Line, LineCutter
 from supervisor.profile import Profile
 
-# A prefix with its first words is no longer than one of these, and the first has few letters of a client's address.
-_LONGEST = 96
-_HEADS = tuple(itemgetter(slice(length)) for length in (40, 56, _LONGEST))
+_HEAD = itemgetter(slice(40))  # a prefix with its first words, and few letters of a client's address
+_PREFIX_KEPT = 96
+_WORDS_KEPT = 24  # letters behind the prefix that tell a kind
 # Read line by line between two breaths: some milliseconds, even if somebody wrote these bytes to cost us time.
 STEP_BYTES = 16 * 1024
-_LOOKED_AT = 32
+_STEP_MATCHES = 16  # a traceback is compared with a hundred signatures
 _STAMP = re.compile(rb"\[\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d")  # as long as the stamp that a kind leaves out
 _KNOWN_KEPT = 1000
 
@@ -34,7 +34,6 @@ class LiveReader:
         self._reader = LogReader(profile, attempt)
         self._cutter = LineCutter(offset=offset)
         self._kinds = _Kinds(self._reader)
-        self._level = 0  # which of `_HEADS` tells this log's lines apart
 
     @property
     def lines(self) -> int:
@@ -79,10 +78,7 @@ class LiveReader:
         if not self._reader.between_tracebacks:
             yield from self._one_by_one(pieces, first)
             return
-        glance = _Glance(self._kinds, pieces, self._level)
-        if glance.others_bytes > STEP_BYTES and self._level + 1 < len(_HEADS) and glance.too_short(self._kinds):
-            self._level += 1
-            glance = _Glance(self._kinds, pieces, self._level)
+        glance = _Glance(self._kinds, pieces)
         if glance.others_bytes > STEP_BYTES:
             yield from self._one_by_one(pieces, first)
             return
@@ -117,18 +113,18 @@ class LiveReader:
             self._reader.pass_over(self._cutter.line(first + at, glance.pieces[at]))
 
     def _one_by_one(self, pieces: list[bytes], first: int) -> Iterator[list[LineMatched]]:
-        lines: list[Line] = []
+        samples: dict[Kind, Line] = {}
+        matches: list[LineMatched] = []
         size = 0
         for number, piece in enumerate(pieces, first):
             if not piece:
                 continue
-            line = self._cutter.line(number, piece)
-            lines.append(line)
-            size += len(line.text)
-            if size >= STEP_BYTES:
-                yield self._reader.read(lines)
-                lines, size = [], 0
-        yield self._reader.read(lines)
+            matches += self._reader.step(self._cutter.line(number, piece), samples)
+            size += len(piece)
+            if size >= STEP_BYTES or len(matches) >= _STEP_MATCHES:
+                yield self._reader.told(matches, samples)
+                samples, matches, size = {}, [], 0
+        yield self._reader.told(matches, samples)
 
 
 class _Kinds:
@@ -150,6 +146,11 @@ class _Kinds:
             self._known[key] = self._told(head)
         return self._known[key]
 
+    def of_line(self, piece: bytes) -> Kind | None:
+        """The kind of a line with a longer prefix."""
+        end = piece.find(b"] ", 0, _PREFIX_KEPT)
+        return self.of(piece[: end + _WORDS_KEPT]) if end >= 0 else None
+
     def _told(self, head: bytes) -> Kind | None:
         """Escapes and the like are left to who reads whole lines."""
         if not head.isascii():
@@ -161,37 +162,37 @@ class _Kinds:
 class _Glance:
     """The lines of a chunk, told apart by their first letters alone."""
 
-    def __init__(self, kinds: _Kinds, pieces: list[bytes], level: int) -> None:
+    def __init__(self, kinds: _Kinds, pieces: list[bytes]) -> None:
         self.pieces = pieces
-        self._heads = list(map(_HEADS[level], pieces))
+        self._heads = list(map(_HEAD, pieces))
         self._last = dict(zip(self._heads, range(len(pieces)), strict=True))
         self._last.pop(b"", None)
         self._kinds = {head: kind for head in self._last if (kind := kinds.of(head)) is not None}
+        self._longer: dict[int, Kind] = {}  # calm lines that a longer look has told
         self.others: list[int] = []  # lines that have to be read
         if len(self._kinds) < len(self._last):
-            self.others = [at for at, head in enumerate(self._heads) if head and head not in self._kinds]
+            others = [at for at, head in enumerate(self._heads) if head and head not in self._kinds]
+            self._longer = {at: kind for at in others if (kind := kinds.of_line(pieces[at])) is not None}
+            self.others = [at for at in others if at not in self._longer]
         self.others_bytes = sum([len(pieces[at]) for at in self.others])
-
-    def too_short(self, kinds: _Kinds) -> bool:
-        """Whether most of the other lines are calm as well and only have a longer prefix."""
-        looked_at = self.others[:_LOOKED_AT]
-        calm = [at for at in looked_at if kinds.of(self.pieces[at][:_LONGEST]) is not None]
-        return 2 * len(calm) > len(looked_at)
 
     def calm_before(self, end: int) -> int | None:
         """The line before that one, blank ones not counted, if it is calm."""
         at = end - 1
         while at >= 0 and not self._heads[at]:
             at -= 1
-        return at if at >= 0 and self._heads[at] in self._kinds else None
+        return at if at >= 0 and self._kind(at) is not None else None
+
+    def _kind(self, at: int) -> Kind | None:
+        return self._kinds.get(self._heads[at]) or self._longer.get(at)
 
     def newest(self, end: int) -> dict[Kind, int]:
         """Where the last line of each sampled kind is, among the lines before `end`."""
         last = self._last if end == len(self.pieces) else dict(zip(self._heads[:end], range(end), strict=True))
         newest: dict[Kind, int] = {}
-        for head, at in last.items():
-            kind = self._kinds.get(head)
-            if kind is not None and kind.sampled and newest.get(kind, -1) <= at:
+        calm = [(at, kind) for head, at in last.items() if (kind := self._kinds.get(head)) is not None]
+        for at, kind in (*calm, *self._longer.items()):
+            if kind.sampled and newest.get(kind, -1) < at < end:
                 newest[kind] = at
         for kind in [kind for kind in newest if kind.access]:
             at = self._newest_answer(kind, end)
@@ -202,6 +203,6 @@ class _Glance:
     def _newest_answer(self, kind: Kind, end: int) -> int | None:
         """Among access lines one counts more than the others: that of a request that was answered."""
         for at in range(end - 1, -1, -1):
-            if answers(self.pieces[at]) and self._kinds.get(self._heads[at]) == kind:
+            if answers(self.pieces[at]) and self._kind(at) == kind:
                 return at
         return None

@@ -60,9 +60,7 @@ class RestartBook:
 
     def save(self) -> SavedBook:
         """For the next daemon."""
-        return SavedBook(
-            tuple(self._failures), self._streak, self._cause, self._same_cause, self._furthest, self.total
-        )
+        return SavedBook(tuple(self._failures), self._streak, self._cause, self._same_cause, self._furthest, self.total)
 
     def restore(self, saved: SavedBook) -> None:
         """Go on counting where an earlier daemon stopped."""

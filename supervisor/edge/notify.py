@@ -34,6 +34,9 @@ class Notifier:
             return
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         data = "\n".join(f"{name}={' '.join(value.splitlines())}" for name, value in fields.items()).encode()
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
+        with (
+            contextlib.suppress(OSError),
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out,
+        ):
             out.setblocking(False)
             out.sendto(data, address)

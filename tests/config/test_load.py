@@ -276,6 +276,8 @@ def test_the_documentation_names_every_key_and_no_other() -> None:
 
 def test_two_servers_that_leave_their_port_to_the_engine_would_share_it(tmp_path: Path) -> None:
     file = tmp_path / "supervisor.toml"
-    file.write_text('[server.a]\ncommand = ["python", "-m", "sglang.launch_server"]\n[server.b]\ncommand = ["y", "--port", "30000"]\n')
+    file.write_text(
+        '[server.a]\ncommand = ["python", "-m", "sglang.launch_server"]\n[server.b]\ncommand = ["y", "--port", "30000"]\n'
+    )
     with pytest.raises(ConfigError, match=r"server\.b\.port: 30000 is already taken by server a"):
         load(file)
