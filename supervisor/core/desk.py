@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 
 from supervisor.actions import AnyAction
 from supervisor.core.attempt import Attempt
 from supervisor.core.facets import Facets
 from supervisor.core.lifecycle import Standing, State, Trigger
+from supervisor.core.restart import Disposition, Next, RestartBook
 from supervisor.core.settings import Settings
 from supervisor.core.timers import Timer, Timers
+from supervisor.snapshot import IncidentView
 
 # An action whose answer is that much later than its own limit is lost; so is one that never had to be answered.
 REPLY_SLACK_S = 10.0
+INCIDENTS_KEPT = 10
 
 
 class Desk:
@@ -28,6 +32,10 @@ class Desk:
         self.attempt: Attempt | None = None
         self.number = last_attempt
         self.tree_alive = False
+        self.goal_up = False
+        self.next = Disposition(Next.REST, "stopped on request")  # what follows the present attempt
+        self.book = RestartBook(settings.name, settings.restart)
+        self.incidents: deque[IncidentView] = deque(maxlen=INCIDENTS_KEPT)
         self.paused = False  # people work on the server: nothing is killed or started by itself
         self.late_until = -math.inf  # we were away ourselves: nothing is called late before this moment
 

@@ -2,14 +2,107 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from supervisor.core.attempt import Attempt, EndKind
-from supervisor.core.budgets import Budgets
+from supervisor.core.claiming import Claimer
 from supervisor.core.desk import Desk
-from supervisor.core.settings import Settings
+from supervisor.core.ending import Ender
+from supervisor.core.lifecycle import State, Trigger
+from supervisor.core.maintenance import FACET, Maintenance
+from supervisor.core.restart import Disposition, Next
 from supervisor.core.timers import Timer
-from supervisor.events import Spawned
-from supervisor.profile import CommandFacts, Profile
-from supervisor.saved import SavedAttempt
+from supervisor.core.watching import Watcher
+from supervisor.events import Exited, Spawned
+from supervisor.saved import SavedAttempt, SavedServer
+
+
+class Memory:
+    """One per server; the parts that have something to remember write and read it here."""
+
+    def __init__(self, desk: Desk, ender: Ender, watcher: Watcher, claimer: Claimer, maintenance: Maintenance) -> None:
+        self._desk = desk
+        self._ender = ender
+        self._watcher = watcher
+        self._claimer = claimer
+        self._maintenance = maintenance
+
+    def save(self, boot_id: str, config_hash: str) -> SavedServer:
+        """Everything that the next daemon cannot find out by itself."""
+        desk, lifecycle, paused = self._desk, self._desk.facets.view("lifecycle"), self._desk.facets.view(FACET)
+        return SavedServer(
+            name=desk.settings.name,
+            boot_id=boot_id,
+            goal_up=desk.goal_up,
+            state=desk.state.value,
+            since=lifecycle.since,
+            reason=lifecycle.reason,
+            number=desk.number,
+            next=desk.next.next.value,
+            next_reason=desk.next.reason,
+            next_due=desk.next.due,
+            tree_alive=desk.tree_alive,
+            grace_at=desk.timers.at(Timer.GRACE),
+            attempt=save_attempt(desk),
+            book=desk.book.save(),
+            incidents=tuple(desk.incidents),
+            would_have_killed=dict(self._watcher.would_have_killed),
+            paused=desk.paused,
+            paused_reason=paused.reason,
+            paused_since=paused.since,
+            config_hash=config_hash,
+            force=self._claimer.force,
+        )
+
+    def restore(self, saved: SavedServer, new: Callable[[int, float], Attempt], *, tree_lives: bool) -> None:
+        """Everything as it was, and the next moment of the state named anew."""
+        desk = self._desk
+        desk.goal_up, self._claimer.force = saved.goal_up, saved.force
+        desk.next = Disposition(Next(saved.next), saved.next_reason, saved.next_due)
+        desk.book.restore(saved.book)
+        desk.incidents.extend(saved.incidents)
+        self._watcher.would_have_killed.update(saved.would_have_killed)
+        desk.number = max(desk.number, saved.number)
+        desk.tree_alive = tree_lives
+        desk.standing.resume(State(saved.state))
+        desk.facets.resume("goal", "up" if saved.goal_up else "down", "as before the daemon came back", desk.now)
+        desk.facets.resume("lifecycle", saved.state, saved.reason, saved.since)
+        self._maintenance.restore(saved, desk.now)
+        if saved.attempt is not None:
+            desk.attempt = new(saved.attempt.number, saved.attempt.begun)
+            restore_attempt(saved.attempt, desk.attempt)
+        self._resume(saved)
+
+    def _resume(self, saved: SavedServer) -> None:
+        """What was asked of the world before is asked again."""
+        desk = self._desk
+        match desk.state:
+            case State.STARTING | State.RUNNING if desk.tree_alive:
+                self._watcher.resume()
+            case State.DRAINING if desk.tree_alive:
+                desk.timers.set(Timer.GRACE, saved.grace_at if saved.grace_at is not None else desk.now)
+            case State.STARTING if saved.attempt is None or saved.attempt.pid is None:
+                self._never_spawned()
+            case State.STARTING | State.RUNNING | State.DRAINING:
+                self._ender.exited(Exited(desk.number, None))  # it ended while nobody watched
+            case State.STOPPING:
+                self._ender.kill()
+            case State.QUARANTINED if desk.tree_alive:
+                self._ender.kill()
+            case State.RECLAIMING:
+                self._claimer.look()
+            case State.BACKOFF:
+                desk.timers.set(Timer.BACKOFF, saved.next_due)
+            case _:
+                pass
+
+    def _never_spawned(self) -> None:
+        """The daemon died between the decision and the spawn, which is no failure of the server."""
+        desk, reason = self._desk, "the daemon ended before the spawn"
+        desk.current().end(EndKind.OPERATOR, reason)
+        desk.next = Disposition(Next.RELAUNCH, reason, desk.now)
+        desk.move(Trigger.END, reason)
+        self._ender.kill()
 
 
 def save_attempt(desk: Desk) -> SavedAttempt | None:
@@ -38,16 +131,8 @@ def save_attempt(desk: Desk) -> SavedAttempt | None:
     )
 
 
-def restore_attempt(
-    saved: SavedAttempt,
-    settings: Settings,
-    profile: Profile,
-    facts: CommandFacts,
-    budgets: Budgets,
-    expected: int | None,
-) -> Attempt:
-    """The attempt as it was. Its phases come from its log, which the shell reads again from the beginning."""
-    attempt = Attempt(saved.number, settings, profile, facts, saved.begun, budgets, expected)
+def restore_attempt(saved: SavedAttempt, attempt: Attempt) -> None:
+    """Make a new attempt the one that was. Its phases come from its log, which the shell reads again."""
     if saved.pid is not None:
         attempt.spawned(Spawned(saved.number, saved.pid, log_path=saved.log_path))
     attempt.ending = EndKind(saved.ending) if saved.ending else None
@@ -63,9 +148,3 @@ def restore_attempt(
     attempt.diagnosis = saved.diagnosis
     if saved.ready_at is not None:
         attempt.serve(saved.ready_at, saved.start)
-    return attempt
-
-
-def grace_at(desk: Desk) -> float | None:
-    """When the leader's time after TERM is over."""
-    return desk.timers.at(Timer.GRACE)

@@ -10,21 +10,21 @@ follows what, and what people ask for, is decided here.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from typing import assert_never
 
 from msgspec.structs import replace
 
 from supervisor.actions import AnyAction, SignalTree, Spawn, StartRecord
-from supervisor.core import memory, verdict
+from supervisor.core import verdict
 from supervisor.core.attempt import Attempt, EndKind
 from supervisor.core.claiming import Claimer
 from supervisor.core.desk import Desk
 from supervisor.core.ending import Ender
 from supervisor.core.lifecycle import ALIVE, State, Trigger
 from supervisor.core.maintenance import FACET, Maintenance
-from supervisor.core.restart import Disposition, Ending, Next, RestartBook
+from supervisor.core.memory import Memory
+from supervisor.core.restart import Disposition, Ending, Next
 from supervisor.core.settings import Settings
 from supervisor.core.timers import Timer
 from supervisor.core.watching import Watcher
@@ -57,14 +57,12 @@ from supervisor.events import (
 )
 from supervisor.profile import CommandFacts, Profile
 from supervisor.saved import SavedServer
-from supervisor.snapshot import IncidentView, ServerSnapshot
+from supervisor.snapshot import ServerSnapshot
 
-_REST = Disposition(Next.REST, "stopped on request")
 # A tick that comes this late means that we ourselves did not run (SIGSTOP, swap, a suspended machine): what the server
 # wrote meanwhile has not been read yet, so nothing may be called stalled before it has.
 _OWN_DELAY_S = 2.0
-_CATCH_UP_S = 5.0
-_INCIDENTS_KEPT = 10
+CATCH_UP_S = 5.0
 
 
 class Server:
@@ -83,14 +81,11 @@ class Server:
         self._profile = profile
         self._facts = facts
         self._desk = Desk(settings, now, last_attempt)
-        self._book = RestartBook(settings.name, settings.restart)
-        self._goal_up = False
-        self._next = _REST
-        self._incidents: deque[IncidentView] = deque(maxlen=_INCIDENTS_KEPT)
         self._ender = Ender(self._desk)
         self._watcher = Watcher(self._desk, self._ender, history)
         self._claimer = Claimer(self._desk, self._wants_start, self._proceed)
         self._maintenance = Maintenance(self._desk, self._watcher, self._begin)
+        self._memory = Memory(self._desk, self._ender, self._watcher, self._claimer, self._maintenance)
 
     # --- the three questions -------------------------------------------------------------------------------------
 
@@ -113,14 +108,14 @@ class Server:
         """All facets as of the last event."""
         desk, watcher = self._desk, self._watcher
         facts = verdict.snapshot(
-            self.settings, desk.facets, desk.attempt, desk.number, self._book, desk.timers, desk.now
+            self.settings, desk.facets, desk.attempt, desk.number, self._desk.book, desk.timers, desk.now
         )
         return replace(
             facts,
             deadlines=watcher.budgets.views(),
             would_have_killed=dict(watcher.would_have_killed),
             maintenance=desk.facets.view(FACET) if desk.paused else None,
-            incidents=tuple(self._incidents),
+            incidents=tuple(self._desk.incidents),
             eta_s=watcher.eta_s(),
         )
 
@@ -133,30 +128,7 @@ class Server:
 
     def save(self, boot_id: str, config_hash: str = "") -> SavedServer:
         """What the next daemon needs to go on."""
-        desk, lifecycle, paused = self._desk, self._desk.facets.view("lifecycle"), self._desk.facets.view(FACET)
-        return SavedServer(
-            name=self.settings.name,
-            boot_id=boot_id,
-            goal_up=self._goal_up,
-            state=desk.state.value,
-            since=lifecycle.since,
-            reason=lifecycle.reason,
-            number=desk.number,
-            next=self._next.next.value,
-            next_reason=self._next.reason,
-            next_due=self._next.due,
-            tree_alive=desk.tree_alive,
-            grace_at=memory.grace_at(desk),
-            attempt=memory.save_attempt(desk),
-            book=self._book.save(),
-            incidents=tuple(self._incidents),
-            would_have_killed=dict(self._watcher.would_have_killed),
-            paused=desk.paused,
-            paused_reason=paused.reason,
-            paused_since=paused.since,
-            config_hash=config_hash,
-            force=self._claimer.force,
-        )
+        return self._memory.save(boot_id, config_hash)
 
     def restore(self, saved: SavedServer, now: float, *, tree_lives: bool) -> list[AnyAction]:
         """Take up what an earlier daemon of this boot left. `tree_lives`: processes of the attempt were found.
@@ -165,60 +137,14 @@ class Server:
         """
         desk = self._desk
         desk.now, desk.out = now, []
-        self._goal_up, self._claimer.force = saved.goal_up, saved.force
-        self._next = Disposition(Next(saved.next), saved.next_reason, saved.next_due)
-        self._book.restore(saved.book)
-        self._incidents.extend(saved.incidents)
-        self._watcher.would_have_killed.update(saved.would_have_killed)
-        desk.number = max(desk.number, saved.number)
-        desk.tree_alive = tree_lives
-        desk.late_until = now + _CATCH_UP_S
-        desk.standing.resume(State(saved.state))
-        desk.facets.resume("goal", "up" if saved.goal_up else "down", "as before the daemon came back", now)
-        desk.facets.resume("lifecycle", saved.state, saved.reason, saved.since)
-        self._maintenance.restore(saved, now)
-        if saved.attempt is not None:
-            expected = self._watcher.new_attempt()
-            desk.attempt = memory.restore_attempt(
-                saved.attempt, self.settings, self._profile, self._facts, self._watcher.budgets, expected
-            )
-        self._resume(saved)
+        desk.late_until = now + CATCH_UP_S
+        self._memory.restore(saved, self._new_attempt, tree_lives=tree_lives)
         return desk.out
 
     def recall(self, event: LineMatched, at: float) -> None:
         """A record that the adopted attempt wrote before; `at` is when. Asks for nothing."""
         if self._desk.attempt is not None and event.attempt == self._desk.number:
             self._watcher.recall(event, at)
-
-    def _resume(self, saved: SavedServer) -> None:
-        """Name the next moment of each state; what was asked of the world before is asked again."""
-        desk = self._desk
-        match desk.state:
-            case State.STARTING | State.RUNNING if desk.tree_alive:
-                self._watcher.resume()
-            case State.DRAINING if desk.tree_alive:
-                desk.timers.set(Timer.GRACE, saved.grace_at if saved.grace_at is not None else desk.now)
-            case State.STARTING if saved.attempt is None or saved.attempt.pid is None:
-                self._never_spawned()
-            case State.STARTING | State.RUNNING | State.DRAINING:
-                self._ender.exited(Exited(desk.number, None))  # it ended while nobody watched
-            case State.STOPPING:
-                self._ender.kill()
-            case State.QUARANTINED if desk.tree_alive:
-                self._ender.kill()
-            case State.RECLAIMING:
-                self._claimer.look()
-            case State.BACKOFF:
-                desk.timers.set(Timer.BACKOFF, saved.next_due)
-            case _:
-                pass
-
-    def _never_spawned(self) -> None:
-        """The daemon died between the decision and the spawn, which is no failure of the server."""
-        self._desk.current().end(EndKind.OPERATOR, "the daemon ended before the spawn")
-        self._next = Disposition(Next.RELAUNCH, "the daemon ended before the spawn", self._desk.now)
-        self._desk.move(Trigger.END, "the daemon ended before the spawn")
-        self._ender.kill()
 
     # --- events --------------------------------------------------------------------------------------------------
 
@@ -241,7 +167,7 @@ class Server:
             case PauseRequested():
                 self._maintenance.pause(event.by)
             case ResumeRequested():
-                self._maintenance.resume(event.by, wanted_up=self._goal_up)
+                self._maintenance.resume(event.by, wanted_up=self._desk.goal_up)
             case Spawned():
                 self._spawned(event)
             case SpawnFailed():
@@ -281,7 +207,7 @@ class Server:
 
     def _start(self, by: str, force: bool) -> None:
         reason = f"start asked by {by}"
-        if force or not self._goal_up or self.state in (State.FATAL, State.QUARANTINED):
+        if force or not self._desk.goal_up or self.state in (State.FATAL, State.QUARANTINED):
             self._claimer.force = force
         if self._set_goal("up", reason) or self.state in (State.FATAL, State.QUARANTINED):
             self._begin(reason)
@@ -291,20 +217,20 @@ class Server:
     def _begin(self, reason: str) -> None:
         """Start as soon as the table allows: at once from rest, else when the present attempt is over."""
         desk = self._desk
-        self._book.forgive()
+        self._desk.book.forgive()
         relaunch = Disposition(Next.RELAUNCH, reason, desk.now)
         if desk.state is State.QUARANTINED and desk.tree_alive:
-            self._next = relaunch
+            self._desk.next = relaunch
             self._ender.kill()
         elif desk.standing.may(Trigger.CLAIM):
             self._claim(relaunch)
         else:
-            self._next = relaunch
+            self._desk.next = relaunch
 
     def _stop(self, by: str) -> None:
         desk, reason = self._desk, f"stop asked by {by}"
         self._set_goal("down", reason)
-        self._next = Disposition(Next.REST, reason, desk.now)
+        self._desk.next = Disposition(Next.REST, reason, desk.now)
         match desk.state:
             case State.STARTING | State.RUNNING:
                 self._ender.by_operator(reason)
@@ -314,7 +240,7 @@ class Server:
             case State.QUARANTINED if desk.tree_alive:
                 self._ender.kill()
             case State.QUARANTINED:
-                self._claim(self._next)
+                self._claim(self._desk.next)
             case _:
                 pass
 
@@ -322,8 +248,8 @@ class Server:
         reason = why or f"restart asked by {by}"
         self._set_goal("up", reason)
         if self.state in (State.STARTING, State.RUNNING):
-            self._book.forgive()
-            self._next = Disposition(Next.RELAUNCH, reason, self._desk.now)
+            self._desk.book.forgive()
+            self._desk.next = Disposition(Next.RELAUNCH, reason, self._desk.now)
             self._ender.by_operator(reason)
         else:
             self._begin(reason)
@@ -336,8 +262,8 @@ class Server:
 
     def _set_goal(self, goal: str, reason: str) -> bool:
         """Change what is wanted. False when it was wanted already."""
-        changed = self._goal_up != (goal == "up")
-        self._goal_up = goal == "up"
+        changed = self._desk.goal_up != (goal == "up")
+        self._desk.goal_up = goal == "up"
         self._desk.set("goal", goal, reason)
         return changed
 
@@ -345,19 +271,19 @@ class Server:
 
     def _claim(self, disposition: Disposition) -> None:
         self._desk.timers.clear()
-        self._next = disposition
+        self._desk.next = disposition
         self._desk.move(Trigger.CLAIM, disposition.reason)
         self._claimer.look()
 
     def _wants_start(self) -> bool:
-        return self._goal_up and self._next.next is Next.RELAUNCH
+        return self._desk.goal_up and self._desk.next.next is Next.RELAUNCH
 
     def _proceed(self, note: str) -> None:
         """All is free (or nobody can tell, which is no reason to wait): do what was decided."""
         desk = self._desk
         if desk.attempt is not None:
             self._amend(desk.number, stop=desk.attempt.stop)
-        decision = self._next if self._goal_up else Disposition(Next.REST, self._next.reason, desk.now)
+        decision = self._desk.next if self._desk.goal_up else Disposition(Next.REST, self._desk.next.reason, desk.now)
         decision = self._maintenance.held(decision)
         reason = f"{decision.reason} ({note})" if note else decision.reason
         match decision.next:
@@ -368,7 +294,7 @@ class Server:
             case Next.RELAUNCH:
                 self._launch(reason)
             case Next.BACKOFF if decision.due <= desk.now:
-                self._next = Disposition(Next.RELAUNCH, decision.reason, desk.now)
+                self._desk.next = Disposition(Next.RELAUNCH, decision.reason, desk.now)
                 self._claimer.look()
             case Next.BACKOFF:
                 desk.move(Trigger.DELAY, reason)
@@ -383,13 +309,14 @@ class Server:
     def _launch(self, reason: str) -> None:
         desk = self._desk
         desk.number += 1
-        expected = self._watcher.new_attempt()
-        desk.attempt = Attempt(
-            desk.number, self.settings, self._profile, self._facts, desk.now, self._watcher.budgets, expected
-        )
+        desk.attempt = self._new_attempt(desk.number, desk.now)
         desk.move(Trigger.LAUNCH, reason)
         desk.after(Timer.SPAWN, self.settings.spawn_limit_s)
         desk.do(Spawn(desk.number))
+
+    def _new_attempt(self, number: int, begun: float) -> Attempt:
+        expected = self._watcher.new_attempt()
+        return Attempt(number, self.settings, self._profile, self._facts, begun, self._watcher.budgets, expected)
 
     def _spawned(self, event: Spawned) -> None:
         desk, attempt = self._desk, self._desk.current()
@@ -423,9 +350,9 @@ class Server:
         desk.tree_alive = False
         desk.timers.clear()
         if attempt.ending is not EndKind.OPERATOR:
-            self._next = self._decide(attempt)
-        elif self._goal_up and self._next.next is Next.REST:
-            self._next = Disposition(Next.RELAUNCH, attempt.ending_reason, desk.now)
+            self._desk.next = self._decide(attempt)
+        elif self._desk.goal_up and self._desk.next.next is Next.REST:
+            self._desk.next = Disposition(Next.RELAUNCH, attempt.ending_reason, desk.now)
         desk.move(Trigger.EMPTIED, attempt.summary())
         self._claimer.look()
 
@@ -444,8 +371,8 @@ class Server:
             permanent=attempt.permanent,
             summary=attempt.summary(),
         )
-        decision = self._book.decide(ending)
-        self._incidents.append(attempt.incident(now, f"{decision.next}: {decision.reason}"))
+        decision = self._desk.book.decide(ending)
+        self._desk.incidents.append(attempt.incident(now, f"{decision.next}: {decision.reason}"))
         return decision
 
     def _evidence(self, event: EvidenceKept) -> None:
@@ -455,9 +382,9 @@ class Server:
 
     def _amend(self, attempt: int, **known: object) -> None:
         """What came after the decision: where the evidence is, when the devices had their memory back."""
-        for at, incident in enumerate(self._incidents):
+        for at, incident in enumerate(self._desk.incidents):
             if incident.attempt == attempt:
-                self._incidents[at] = replace(incident, **known)
+                self._desk.incidents[at] = replace(incident, **known)
 
     # --- time ----------------------------------------------------------------------------------------------------
 
@@ -465,7 +392,7 @@ class Server:
         desk = self._desk
         deadline = desk.timers.earliest()
         if deadline is not None and desk.now - deadline > _OWN_DELAY_S:
-            desk.late_until = desk.now + _CATCH_UP_S
+            desk.late_until = desk.now + CATCH_UP_S
         while (timer := desk.timers.pop_due(desk.now)) is not None:
             self._ripe(timer)
 
@@ -496,6 +423,6 @@ class Server:
             case Timer.CHECK_LOST:
                 self._claimer.unanswered()
             case Timer.BACKOFF:
-                self._claim(Disposition(Next.RELAUNCH, self._next.reason, self._desk.now))
+                self._claim(Disposition(Next.RELAUNCH, self._desk.next.reason, self._desk.now))
             case _:
                 assert_never(timer)
