@@ -6,7 +6,7 @@ from supervisor.cli import codes
 from supervisor.cli.connection import RefusedError
 from supervisor.cli.duration import words
 from supervisor.cli.reading import segment
-from supervisor.cli.text import as_json, clean, complain, plain_name, say
+from supervisor.cli.text import as_json, clean, complain_each, plain_name, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _updated(client: Client, name: str, *, live: bool) -> int:
     answer = client.post("/v1/config/update", {"names": [name], "free_only": live}, None)
     for one in answer["servers"]:
         if one["kind"] == "failed":
-            complain(f"{name}: ERROR ({one['problem']})")
+            complain_each(f"{name}: ERROR (", one["problem"], ")")
             return codes.ERROR
         for line in _LINES[one["kind"]]:
             say(f"{clean(name)}: {line}")
@@ -114,7 +114,7 @@ def _one(client: Client, target: str, name: str, done: str) -> int:
         if error.status == 404:
             say(f"{clean(name)}: ERROR (no such process)")
             return codes.UNKNOWN
-        complain(f"{name}: ERROR ({error})")
+        complain_each(f"{name}: ERROR (", str(error), ")")
         return codes.ERROR
     say(f"{clean(name)}: {done}")
     return codes.OK

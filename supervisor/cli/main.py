@@ -9,7 +9,7 @@ import sys
 
 from supervisor.cli import codes, reading
 from supervisor.cli.connection import Client, RefusedError, UnreachableError, socket_path
-from supervisor.cli.text import complain, width
+from supervisor.cli.text import complain, complain_each, width
 from supervisor.cli.verbs import VERBS
 
 TYPE_CHECKING = False
@@ -79,7 +79,7 @@ def _run(options: argparse.Namespace) -> int:
         complain(str(error))
         return codes.UNKNOWN
     except RefusedError as error:
-        complain(f"error: {error}")
+        complain_each("error: ", str(error))
         return codes.UNKNOWN if error.status == 404 else codes.ERROR
 
 

@@ -44,6 +44,12 @@ def complain(line: str) -> None:
     sys.stderr.write(f"{clean(line)}\n")
 
 
+def complain_each(before: str, text: str, after: str = "") -> None:
+    """One line for each of the text's: a broken configuration has several problems."""
+    for line in text.split("\n"):
+        complain(f"{before}{line}{after}")
+
+
 def coloured(state: str, width: int) -> str:
     """A state word padded to `width`, coloured on a terminal unless NO_COLOR is set."""
     padded = f"{clean(state):<{width}}"

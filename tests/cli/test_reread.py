@@ -51,7 +51,11 @@ async def test_a_broken_file_is_told_line_by_line(sglctl: Sglctl, file: Path) ->
     file.write_text("[server.kimi]\ncomand = 1\n[other]\n")
     outcome = await sglctl("reread")
     assert (outcome.code, outcome.out) == (1, "")
-    assert f'cannot use {file}: server.kimi.comand: unknown key, did you mean "command"?' in outcome.err
+    lines = outcome.err.splitlines()
+    assert f'error: cannot use {file}: server.kimi.comand: unknown key, did you mean "command"?' in lines
+    assert len(lines) >= 2, "a line for each problem"
+    assert all(line.startswith("error: ") for line in lines)
+    assert not any("??" in line or line.endswith("?error") for line in lines)
 
 
 async def test_a_daemon_without_a_file(sglctl: Sglctl, control: FakeControl) -> None:
