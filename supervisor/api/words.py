@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 import time
 
 from supervisor.api.control import Clock
@@ -24,6 +25,7 @@ class State(enum.IntEnum):
 
 
 UP = (State.STARTING, State.RUNNING, State.BACKOFF)
+_COUNT = re.compile(r"; restart (\d+)$")  # with which the reason of a pause ends
 SIGNALABLE = (State.STARTING, State.RUNNING, State.STOPPING)
 
 
@@ -73,9 +75,9 @@ def _main_part(snapshot: ServerSnapshot, clock: Clock) -> str:
         case "stopped":
             return _stop_time(snapshot, clock)
         case "quarantined":
-            return f"quarantined: {_cause(snapshot)}"
+            return f"quarantined: {_without_remedy(snapshot)}"
         case "fatal":
-            return _cause(snapshot)
+            return _without_remedy(snapshot)
         case _:
             return _under_way(snapshot, clock)
 
@@ -124,10 +126,15 @@ def _eta_s(start: StartupView) -> float | None:
 
 
 def _backoff(snapshot: ServerSnapshot, clock: Clock) -> str:
-    if snapshot.backoff_until is None:
-        return _cause(snapshot)
-    left_s = max(0.0, snapshot.backoff_until - clock.monotonic)
-    return f"{_cause(snapshot)}, next start in {format_duration(left_s)}"
+    """Cause, count and next start, each once."""
+    cause = _cause(snapshot)
+    count = _COUNT.search(cause)
+    parts = [cause[: count.start()] if count else cause]
+    if count or snapshot.restarts:
+        parts.append(f"restart {count[1] if count else snapshot.restarts}")
+    if snapshot.backoff_until is not None:
+        parts.append(f"next start in {format_duration(max(0.0, snapshot.backoff_until - clock.monotonic))}")
+    return ", ".join(parts)
 
 
 def _under_way(snapshot: ServerSnapshot, clock: Clock) -> str:
@@ -143,8 +150,14 @@ def _cause(snapshot: ServerSnapshot) -> str:
     return snapshot.exit.reason if snapshot.exit is not None and snapshot.exit.reason else "unknown error"
 
 
+def _without_remedy(snapshot: ServerSnapshot) -> str:
+    """A line has no room for what to change: `why` tells it."""
+    remedy = snapshot.diagnosis.remedy if snapshot.diagnosis is not None else ""
+    return _cause(snapshot).removesuffix(f": {remedy}") if remedy else _cause(snapshot)
+
+
 def _restarts(snapshot: ServerSnapshot) -> list[str]:
-    if snapshot.restarts == 0 or snapshot.lifecycle.value == "stopped":
+    if snapshot.restarts == 0 or snapshot.lifecycle.value in ("stopped", "backoff"):
         return []
     return [f"{snapshot.restarts} restart{'' if snapshot.restarts == 1 else 's'}"]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from supervisor.cli.connection import Client
 
 _UNRESERVED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
-_NAME_WIDTH = 30  # supervisorctl's columns
+_NAME_WIDTH = 30  # supervisorctl's columns, which scripts cut; a terminal's room goes to the description
 _STATE_WIDTH = 10
 _DOWN = ("STOPPED", "EXITED", "FATAL", "UNKNOWN")
 
@@ -75,8 +75,10 @@ def _select(servers: list[Any], names: list[str]) -> tuple[list[Any], list[str]]
 
 def _print_rows(servers: list[Any], unknown: list[str]) -> None:
     """On a terminal each on one line, the description being cut: `why`, --json and pipes have all of it."""
-    names = max([_NAME_WIDTH, *(len(server["name"]) for server in servers)]) + 3
-    room = width(sys.stdout) - names - _STATE_WIDTH if sys.stdout.isatty() else 0
+    on_terminal = sys.stdout.isatty()
+    longest = max((len(server["name"]) for server in servers), default=0)
+    names = longest + 2 if on_terminal else max(_NAME_WIDTH, longest) + 3
+    room = width(sys.stdout) - names - _STATE_WIDTH if on_terminal else 0
     for server in servers:
         name, state = f"{clean(server['name']):<{names}}", coloured(server["state"], _STATE_WIDTH)
         description = clean(server["description"])

@@ -121,8 +121,23 @@ def test_a_stalled_start_says_so() -> None:
 def test_backoff_shows_cause_and_time_left() -> None:
     lifecycle_view = FacetView("backoff", 150.0, "CUDA out of memory")
     assert described("backoff", lifecycle=lifecycle_view, backoff_until=172.0, restarts=1) == (
-        "CUDA out of memory, next start in 12 s, 1 restart"
+        "CUDA out of memory, restart 1, next start in 12 s"
     )
+
+
+def test_backoff_tells_the_count_of_its_reason_once() -> None:
+    lifecycle_view = FacetView("backoff", 150.0, "exited with status 1 (cuda-oom); restart 2")
+    assert described("backoff", lifecycle=lifecycle_view, backoff_until=164.0, restarts=7) == (
+        "exited with status 1 (cuda-oom), restart 2, next start in 4 s"
+    )
+    assert described("backoff", lifecycle=lifecycle_view) == "exited with status 1 (cuda-oom), restart 2"
+
+
+@pytest.mark.parametrize(("state", "before"), [("fatal", ""), ("quarantined", "quarantined: ")])
+def test_a_line_leaves_the_remedy_to_why(state: str, before: str) -> None:
+    cause = DiagnosisView("draft-context", "no", "set --context-length 4096")
+    view = FacetView(state, 100.0, "draft-context: a restart cannot help: set --context-length 4096")
+    assert described(state, lifecycle=view, diagnosis=cause) == f"{before}draft-context: a restart cannot help"
 
 
 @pytest.mark.parametrize(

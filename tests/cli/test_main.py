@@ -261,5 +261,5 @@ async def test_colour_is_for_terminals(control: FakeControl, socket_path: str) -
     await process.wait()
     shown = os.read(ours, 65536)
     os.close(ours)
-    assert b"\x1b[32mRUNNING   \x1b[0m" in shown
-    assert b"STOPPED  " in shown
+    assert b"kimi   \x1b[32mRUNNING   \x1b[0mpid 4242" in shown, "the name's column is as wide as the longest name"
+    assert b"draft  STOPPED  " in shown
