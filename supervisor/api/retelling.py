@@ -23,33 +23,47 @@ _FOLLOWED = {
     "quarantine": "set aside",
     "rest": "left stopped",
 }
+_SURE = 0.7  # below it "no restart can help" is a guess, on which nobody gives up
+_AGAIN = ("backoff", "relaunch")
 _EMPTY_CLAUSES = ("", "last", "a restart cannot help")  # what is left of a reason whose contents were told before
 
 
 class Failure(msgspec.Struct, frozen=True):
     """An incident with what only its bundle knows: `odd_rank` is a sentence about the ranks' stacks.
 
-    `on_gpus`: whether it had devices whose memory could come back.
+    `on_gpus`: whether it had devices whose memory could come back. `followed`: what was decided has been done.
     """
 
     incident: IncidentView
     odd_rank: str = ""
     on_gpus: bool = True
+    followed: bool = True
 
 
-def retell(failure: Failure, clock: Clock) -> Iterator[str]:
-    """One fact a sentence."""
+def retell(failure: Failure, clock: Clock, *, cause_first: bool) -> Iterator[str]:
+    """One fact a sentence. `cause_first`: the failure is why the server is as it is, not what was before."""
+    headline = _headline(failure.incident, clock)
+    yield from () if cause_first else (headline,)
+    yield from _cause(failure.incident)
+    yield from (headline,) if cause_first else ()
+    yield from _circumstances(failure)
+
+
+def _cause(incident: IncidentView) -> Iterator[str]:
+    if incident.diagnosis is not None:
+        told = cause_of(incident.diagnosis, tried=_kind(incident) in _AGAIN)
+        yield from (line for line in told if not line.endswith(f": {incident.reason}"))
+
+
+def _circumstances(failure: Failure) -> Iterator[str]:
     incident = failure.incident
-    yield _headline(incident, clock)
     if incident.laggard and incident.laggard not in incident.reason:
         yield f"{incident.laggard}."
     if failure.odd_rank:
         yield f"by the stacks {failure.odd_rank}."
-    if incident.diagnosis is not None:
-        yield from (line for line in cause_of(incident.diagnosis) if not line.endswith(f": {incident.reason}"))
     if done := _done(incident, failure.on_gpus):
         yield f"what was done: {done}."
-    if followed := _followed(incident):
+    if (followed := _followed(incident)) and (failure.followed or _kind(incident) not in _AGAIN):
         yield f"then: {followed}."
 
 
@@ -73,15 +87,22 @@ def _code(code: int | None) -> str:
     return f"signal {-code}" if code < 0 else f"status {code}"
 
 
-def cause_of(diagnosis: DiagnosisView) -> Iterator[str]:
-    """Class, evidence and remedy."""
+def cause_of(diagnosis: DiagnosisView, *, tried: bool = False) -> Iterator[str]:
+    """Class, evidence and remedy. `tried`: it was or will be started again all the same."""
     if diagnosis.cause:
-        yield f"first cause: {diagnosis.cause}; {_RESTART_WORDS.get(diagnosis.restart, diagnosis.restart)}."
+        yield f"first cause: {_class(diagnosis, tried)}."
     if diagnosis.evidence:
         where = f"evidence, line {diagnosis.evidence_line}" if diagnosis.evidence_line else "told by"
         yield f"{where}: {diagnosis.evidence}"
     if diagnosis.remedy:
         yield f"what to change: {diagnosis.remedy}"
+
+
+def _class(diagnosis: DiagnosisView, tried: bool) -> str:
+    if diagnosis.restart == "no" and 0 < diagnosis.confidence < _SURE:
+        again = "; tried again because not sure" if tried else "; a restart may not help"
+        return f"probably {diagnosis.cause} ({diagnosis.confidence * 100:.0f} % sure){again}"
+    return f"{diagnosis.cause}; {_RESTART_WORDS.get(diagnosis.restart, diagnosis.restart)}"
 
 
 def _done(incident: IncidentView, on_gpus: bool) -> str:
@@ -102,6 +123,10 @@ def _done(incident: IncidentView, on_gpus: bool) -> str:
 
 def _tenths(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 60 else format_duration(seconds)
+
+
+def _kind(incident: IncidentView) -> str:
+    return incident.decision.partition(":")[0]
 
 
 def _followed(incident: IncidentView) -> str:

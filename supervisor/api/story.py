@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from supervisor.api.control import Clock
 from supervisor.api.retelling import Failure, cause_of, end_of, retell
 from supervisor.api.words import describe, since, state_of
-from supervisor.snapshot import FacetView, ServerSnapshot, StartupView
+from supervisor.snapshot import FacetView, ServerSnapshot, StartupView, VoteView
 from supervisor.units import format_duration
 
 _PLAIN_VERDICTS = ("idle", "busy")
 _PAUSED = "nothing is killed or started by itself until sglctl resume."
 _AT_REST = ("fatal", "quarantined")
+_CAUSE_FIRST = ("stopped", "backoff", *_AT_REST)
 
 
 def sentences(snapshot: ServerSnapshot, clock: Clock, failure: Failure | None = None) -> tuple[str, ...]:
@@ -26,13 +29,15 @@ def _tell(snapshot: ServerSnapshot, clock: Clock, failure: Failure | None) -> It
     if snapshot.maintenance is not None:
         yield f"paused for {since(snapshot.maintenance.since, clock)} ({snapshot.maintenance.reason}): {_PAUSED}"
     if failure is not None:
-        yield from retell(failure, clock)
+        newest = failure.incident.attempt == snapshot.attempt
+        told = msgspec.structs.replace(failure, followed=not newest)
+        yield from retell(told, clock, cause_first=newest and snapshot.lifecycle.value in _CAUSE_FIRST)
     elif snapshot.exit is not None:
         yield end_of(snapshot.exit, clock)
         if snapshot.diagnosis is not None:
             yield from cause_of(snapshot.diagnosis)
     yield from (f"before the start: {finding}." for finding in snapshot.findings)
-    yield from _next(snapshot)
+    yield from _next(snapshot, clock)
 
 
 def _head(snapshot: ServerSnapshot, clock: Clock, *, told: bool) -> str:
@@ -45,8 +50,7 @@ def _head(snapshot: ServerSnapshot, clock: Clock, *, told: bool) -> str:
 def _state(snapshot: ServerSnapshot, clock: Clock, told: bool) -> str:
     lifecycle = snapshot.lifecycle.value
     if lifecycle == "backoff" and told and snapshot.backoff_until is not None:
-        left = format_duration(max(0.0, snapshot.backoff_until - clock.monotonic))
-        return f"next start in {left}, {snapshot.budget_remaining} more allowed in this window"
+        return f"{snapshot.budget_remaining} more starts allowed in this window"
     if lifecycle in _AT_REST and told:
         return f"{lifecycle} for {since(snapshot.lifecycle.since, clock)}"
     return describe(snapshot, clock)
@@ -57,11 +61,11 @@ def _present(snapshot: ServerSnapshot, clock: Clock) -> Iterator[str]:
         case "starting":
             if snapshot.start is not None:
                 yield from _start(snapshot, snapshot.start, clock)
-            yield from _votes(snapshot)
+            yield from _votes(snapshot, clock)
         case "running" if snapshot.verdict.value not in _PLAIN_VERDICTS or snapshot.readiness.value != "success":
             yield _facet("verdict", snapshot.verdict, clock)
             yield _facet("readiness", snapshot.readiness, clock)
-            yield from _votes(snapshot)
+            yield from _votes(snapshot, clock)
         case "draining" | "stopping" | "reclaiming":
             yield _facet(snapshot.lifecycle.value, snapshot.lifecycle, clock)
         case _:
@@ -74,10 +78,26 @@ def _facet(name: str, facet: FacetView, clock: Clock) -> str:
     return f"{name}{value} for {since(facet.since, clock)}{reason}."
 
 
-def _votes(snapshot: ServerSnapshot) -> Iterator[str]:
+def _votes(snapshot: ServerSnapshot, clock: Clock) -> Iterator[str]:
     """Of those who know something."""
-    known = (vote for vote in snapshot.votes if vote.says != "unknown")
-    yield from (f"{vote.source} says {vote.says}: {vote.text}." for vote in known)
+    yield from (f"{vote.source}: {_vote(vote, clock)}." for vote in snapshot.votes if vote.says != "unknown")
+
+
+def _vote(vote: VoteView, clock: Clock) -> str:
+    ago = "" if vote.since is None else since(vote.since, clock)
+    match vote.source, vote.says:
+        case "log", "still" if ago:
+            return f"nothing new for {ago}"
+        case "log", "moving" if ago:
+            return f"last progress {ago} ago"
+        case _, "still" if ago:
+            return f"still for {ago}{_in_brackets(vote.text)}"
+        case _:
+            return f"{vote.says}{_in_brackets(vote.text)}"
+
+
+def _in_brackets(text: str) -> str:
+    return f" ({text})" if text else ""
 
 
 def _start(snapshot: ServerSnapshot, start: StartupView, clock: Clock) -> Iterator[str]:
@@ -93,10 +113,18 @@ def _start(snapshot: ServerSnapshot, start: StartupView, clock: Clock) -> Iterat
         yield f"it is called stalled in {format_duration(left_s)}." if left_s > 0 else "its deadline has passed."
 
 
-def _next(snapshot: ServerSnapshot) -> Iterator[str]:
+def _next(snapshot: ServerSnapshot, clock: Clock) -> Iterator[str]:
+    waits = f"sglctl wait {snapshot.name} returns when it is healthy."
     match snapshot.lifecycle.value:
-        case "backoff" | "starting" if snapshot.restarts:
-            yield f"next: it is started by itself; sglctl wait {snapshot.name} returns when it is healthy."
+        case "stopped" if snapshot.maintenance is not None and snapshot.goal == "up":
+            yield f"next: held back by maintenance; sglctl resume {snapshot.name} starts it."
+        case "backoff" if snapshot.backoff_until is not None:
+            left = format_duration(max(0.0, snapshot.backoff_until - clock.monotonic))
+            yield f"next: starts again in {left}; {waits}"
+        case "backoff":
+            yield f"next: starts again by itself; {waits}"
+        case "starting" if snapshot.restarts:
+            yield f"next: {waits}"
         case "fatal" | "quarantined":
             yield f"next: nothing, until somebody starts it: sglctl start {snapshot.name}"
         case _:

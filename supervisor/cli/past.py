@@ -8,16 +8,17 @@ import sys
 from supervisor.cli import codes
 from supervisor.cli.connection import RefusedError
 from supervisor.cli.reading import event_line, segment
-from supervisor.cli.text import as_json, clean, complain, say
+from supervisor.cli.text import as_json, clean, complain, local, say, width, wrapped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Iterator
     from typing import Any
 
     from supervisor.cli.connection import Client
 
-_EVENTS_TOLD = 10  # the sentences and these fit a screen; `sglctl events` has them all
+_EVENTS_TOLD = 3  # the sentences and these fit a screen; `sglctl events` has them all
 
 
 def why(client: Client, options: Namespace) -> int:
@@ -26,18 +27,26 @@ def why(client: Client, options: Namespace) -> int:
     if options.json:
         say(as_json(story))
         return codes.OK
-    for sentence in story["sentences"]:
-        say(clean(sentence))
-    for label, path in (("evidence", story["evidence_path"]), ("log", story["log_path"])):
-        if path:
-            say(f"{label}: {clean(path)}")
-    if story["events"]:
-        say("events:")
-    told = "\n".join(story["sentences"])
-    for event in story["events"][-_EVENTS_TOLD:]:
-        said = event["reason"].partition("; ")[0] in told
-        say(f"  {event_line({**event, 'reason': '' if said else event['reason']})}")
+    columns = width(sys.stdout) if sys.stdout.isatty() else 0
+    for line in _lines(story):
+        for part in wrapped(line, columns, 4 if line.startswith(" ") else 2) if columns else (line,):
+            say(part)
     return codes.OK
+
+
+def _lines(story: Any) -> Iterator[str]:
+    yield from map(clean, story["sentences"])
+    # "evidence" is the line of the log that proves the cause.
+    for label, path in (("bundle", story["evidence_path"]), ("log file", story["log_path"])):
+        if path:
+            yield f"{label}: {clean(path)}"
+    events = [event for event in story["events"] if event["facet"] == "lifecycle"][-_EVENTS_TOLD:]
+    if events:
+        yield f"last changes (all: sglctl events {clean(story['name'])}):"
+    told = "\n".join(story["sentences"])
+    for event in events:
+        said = event["reason"].partition("; ")[0] in told
+        yield f"  {event_line({**event, 'reason': '' if said else event['reason']})}"
 
 
 def attempt_query(options: Namespace) -> str:
@@ -81,7 +90,7 @@ def _print_bundles(found: list[Any], options: Namespace) -> None:
         say(as_json({"name": options.name, "bundles": found}))
         return
     for one in found:
-        at = clean(one["at"]).replace("T", " ").partition(".")[0]
+        at = local(one["at"]).partition(".")[0]
         state = "" if one["complete"] else "  (incomplete)"
         reason = clean(one["reason"])
         say(f"{one['attempt']:>6}  {at}  {len(one['files']):>3} files  {one['bytes'] / 1e6:6.1f} MB  {reason}{state}")

@@ -7,7 +7,7 @@ import sys
 
 from supervisor.cli import codes
 from supervisor.cli.connection import RefusedError, UnreachableError
-from supervisor.cli.text import LogCleaner, as_json, clean, coloured, complain, fitted, plain_name, say, width
+from supervisor.cli.text import LogCleaner, as_json, clean, coloured, complain, fitted, local, plain_name, say, width
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -194,9 +194,9 @@ def _parsed(pieces: Iterator[bytes]) -> Iterator[Any]:
 
 
 def event_line(event: Any) -> str:
-    """One event on one line."""
-    at = clean(event["at"]).replace("T", " ").removesuffix("Z")
-    before, after = clean(event["before"]), clean(event["after"])
+    """One event on one line; what has no value any more is "-"."""
+    at = local(event["at"])
+    before, after = clean(event["before"]), clean(event["after"]) or "-"
     change = f"{before} -> {after}" if before else after
     reason = f": {clean(event['reason'])}" if event["reason"] else ""
     return f"{at}  {clean(event['server'])}  {clean(event['facet'])}  {change}{reason}"

@@ -94,6 +94,26 @@ def width(stream: TextIO) -> int:
         return _WIDTH
 
 
+def wrapped(line: str, columns: int, indent: int = 2) -> list[str]:
+    """The line broken between words; what goes on hangs by the indent. A path that is too long is left whole."""
+    import textwrap
+
+    hanging = " " * indent
+    wrap = textwrap.TextWrapper(columns, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False)
+    return wrap.wrap(line) or [""]
+
+
+def local(at: str) -> str:
+    """A moment of the daemon's JSON in the reader's time zone, as `status` and `date` have it."""
+    from datetime import datetime
+
+    try:
+        moment = datetime.fromisoformat(at).astimezone()
+    except (ValueError, OverflowError):  # not from a daemon of ours
+        return clean(at)
+    return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{moment.microsecond // 1000:03d}"
+
+
 def fitted(line: str, columns: int) -> str:
     """The line cut to so many columns, as far as one letter takes one."""
     return line if len(line) <= columns else f"{line[: max(0, columns - 3)]}..."

@@ -103,10 +103,12 @@ class FakeControl:
         self.servers[server.name] = server
         await self._announce()
 
-    async def record(self, server: str, after: str, reason: str = "") -> None:
+    async def record(
+        self, server: str, after: str, reason: str = "", *, facet: str = "lifecycle", before: str = ""
+    ) -> None:
         """Another row in the journal."""
         number = len(self.records) + 1
-        self.records.append(EventRecord(number, self.now.wall + number, server, "lifecycle", "", after, reason, 1))
+        self.records.append(EventRecord(number, self.now.wall + number, server, facet, before, after, reason, 1))
         await self._announce()
 
     async def _announce(self) -> None:

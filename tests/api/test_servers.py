@@ -86,7 +86,7 @@ async def test_votes_deadlines_and_the_last_stop_are_told(client: httpx.AsyncCli
     assert server["stop"]["exit_s"] == 0.5
     assert server["would_have_killed"] == {"stall": 1}
     story = (await client.get("/v1/servers/kimi/story")).json()
-    assert "log says moving: decode batch." in story["sentences"]
+    assert "log: last progress 5 s ago." in story["sentences"]
 
 
 @pytest.mark.parametrize(

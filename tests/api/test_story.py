@@ -65,9 +65,9 @@ def test_a_stall_is_told_beyond_the_next_start() -> None:
     assert sentences(again, NOW, Failure(STALL, odd)) == (
         "kimi is RUNNING (pid 4242, uptime 0:02:00, 1 restart); it is wanted up.",
         f"attempt 3 failed 4 m ago, 8 m 12 s after its launch: {STALLED}.",
-        f"by the stacks {odd}.",
         "first cause: capture-hang; a restart can help.",
         "what to change: nothing to change at first",
+        f"by the stacks {odd}.",
         f"what was done: {DONE}.",
         "then: started again after a pause (restart 1).",
     )
@@ -77,10 +77,10 @@ def test_a_hopeless_failure_says_what_to_change_once() -> None:
     fatal = snapshot("kimi", "fatal", attempt=1, lifecycle=FacetView("fatal", 941.0, BROKEN.decision[7:]))
     assert sentences(fatal, NOW, Failure(BROKEN)) == (
         "kimi is FATAL (fatal for 59 s); it is wanted up.",
-        "attempt 1 failed 1 m ago in weights, 40 s after its launch: exited with status 1.",
         "first cause: draft-context; no restart can help.",
         "evidence, line 812: ValueError: x",
         "what to change: set --context-length 4096",
+        "attempt 1 failed 1 m ago in weights, 40 s after its launch: exited with status 1.",
         "what was done: nothing left of it after 0.2 s, GPU memory back after 0.6 s.",
         "then: given up.",
         "next: nothing, until somebody starts it: sglctl start kimi",
@@ -103,8 +103,53 @@ def test_a_verdict_of_ours_is_not_quoted_as_its_own_proof() -> None:
 def test_a_pause_says_when_and_how_often_it_may_still_start() -> None:
     pause = snapshot("kimi", "backoff", backoff_until=1042.0, budget_remaining=3, restarts=1)
     told = sentences(pause, NOW, Failure(STALL))
-    assert told[0] == "kimi is BACKOFF (next start in 42 s, 3 more allowed in this window); it is wanted up."
-    assert told[-1] == "next: it is started by itself; sglctl wait kimi returns when it is healthy."
+    assert told[0] == "kimi is BACKOFF (3 more starts allowed in this window); it is wanted up."
+    assert told[-1] == "next: starts again in 42 s; sglctl wait kimi returns when it is healthy."
+
+
+def test_what_is_still_to_come_is_not_told_as_done() -> None:
+    pause = snapshot("kimi", "backoff", attempt=3, backoff_until=1003.0, restarts=1)
+    told = sentences(pause, NOW, Failure(STALL))
+    assert told[1] == "first cause: capture-hang; a restart can help.", "it comes first when it is why"
+    assert not any(line.startswith("then: ") for line in told)
+    assert told[-1] == "next: starts again in 3 s; sglctl wait kimi returns when it is healthy."
+
+
+def test_a_start_that_maintenance_holds_back_is_said_so() -> None:
+    paused = FacetView("on", 990.0, "pause asked by uid 0")
+    held = snapshot("kimi", "stopped", goal="up", attempt=3, maintenance=paused)
+    told = sentences(held, NOW, Failure(STALL))
+    assert not any(line.startswith("then: ") for line in told)
+    assert told[-1] == "next: held back by maintenance; sglctl resume kimi starts it."
+    wanted_down = msgspec.structs.replace(held, goal="down")
+    assert not any(line.startswith("next: ") for line in sentences(wanted_down, NOW))
+
+
+@pytest.mark.parametrize(
+    ("decision", "end"),
+    [("backoff: exited; restart 1", "tried again because not sure."), ("fatal: spent", "a restart may not help.")],
+)
+def test_a_guess_is_told_as_one(decision: str, end: str) -> None:
+    guess = DiagnosisView("draft-context", "no", confidence=0.56)
+    told = sentences(snapshot(), NOW, Failure(msgspec.structs.replace(BROKEN, diagnosis=guess, decision=decision)))
+    assert f"first cause: probably draft-context (56 % sure); {end}" in told
+    assert "no restart can help" not in "".join(told)
+
+
+@pytest.mark.parametrize(
+    ("vote", "told"),
+    [
+        (VoteView("log", "still", 970.0, "recognised progress in the log"), "log: nothing new for 30 s."),
+        (VoteView("log", "moving", 997.0, "recognised progress in the log"), "log: last progress 3 s ago."),
+        (VoteView("cpu", "still", 940.0, "0.0 cores"), "cpu: still for 1 m (0.0 cores)."),
+        (VoteView("io", "still", None, "0 MB/s read"), "io: still (0 MB/s read)."),
+        (VoteView("health", "failure", 940.0, ""), "health: failure."),
+    ],
+)
+def test_a_signal_is_told_in_words(vote: VoteView, told: str) -> None:
+    silent = VoteView("gpu", "unknown", None, "not seen")
+    stalled = snapshot("kimi", "running", verdict=FacetView("stalled", 900.0, "stalled"), votes=(vote, silent))
+    assert sentences(stalled, NOW)[-1] == told
 
 
 @pytest.mark.parametrize(
@@ -144,7 +189,7 @@ def test_a_start_tells_who_lags_and_what_it_said_last() -> None:
         "TP1 still in weights; 1 rank waits for it.",
         "last line of TP1: line of 1",
         "it is called stalled in 30 s.",
-        "cpu says moving: 8 cores busy.",
+        "cpu: moving (8 cores busy).",
     )
 
 

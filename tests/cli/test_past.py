@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import pty
+import sys
 import tarfile
+import termios
 from pathlib import Path
 
 import msgspec
@@ -26,8 +31,9 @@ async def test_why_tells_the_story_and_the_last_events(sglctl: Sglctl, control: 
     assert outcome.code == 0
     assert lines[0].startswith("kimi is RUNNING (")
     assert lines[1].startswith("attempt 3 failed ")
-    assert f"evidence: {STALL.evidence_path}" in lines
-    assert lines[lines.index("events:") + 1].endswith("kimi  lifecycle  s5: ?[2Jred")
+    assert f"bundle: {STALL.evidence_path}" in lines
+    changes = lines[lines.index("last changes (all: sglctl events kimi):") + 1 :]
+    assert [line.rpartition("  ")[2] for line in changes] == [f"s{number}: ?[2Jred" for number in (12, 13, 14)]
     assert len(lines) <= 24, "it fits a screen"
 
 
@@ -36,6 +42,42 @@ async def test_what_was_said_is_not_said_again_with_each_event(sglctl: Sglctl, c
     await control.record("kimi", "stopping", STALL.reason)
     await control.record("kimi", "backoff", f"{STALL.reason}; restart 1")
     assert (await sglctl("why", "kimi")).out.count("no progress for 95 s") == 1
+
+
+async def test_events_of_probes_are_left_to_events(sglctl: Sglctl, control: FakeControl) -> None:
+    await control.record("kimi", "running", "healthy")
+    for number in range(5):
+        await control.record("kimi", "success", f"probe {number}", facet="readiness")
+    told = (await sglctl("why", "kimi")).out
+    assert "readiness" not in told.partition("last changes")[2]
+    assert told.endswith("kimi  lifecycle  running: healthy\n")
+    assert "readiness  success: probe 4" in (await sglctl("events", "kimi")).out
+
+
+async def test_why_is_wrapped_at_words_on_a_terminal(sglctl: Sglctl, control: FakeControl, socket_path: str) -> None:
+    path = "/var/lib/" + "x" * 90
+    incident = msgspec.structs.replace(STALL, evidence_path=path)
+    await control.put(snapshot("kimi", "backoff", attempt=3, incidents=(incident,)))
+    lines = await on_terminal(socket_path, "why", "kimi", columns=80)
+    assert [line for line in lines if len(line) > 80] == [f"  {path}"], "a path can be copied whole"
+    assert any(line.startswith("  ") for line in lines)
+    joined = " ".join(line.strip() for line in lines)
+    assert "90 s are allowed; never silent for more than 31 s in 4 starts" in joined
+    assert max(map(len, (await sglctl("why", "kimi")).out.splitlines())) > 100, "a pipe gets whole sentences"
+
+
+async def on_terminal(socket_path: str, *words: str, columns: int) -> list[str]:
+    """The lines of the command on a terminal so wide."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, columns))
+    command = [sys.executable, "-m", "supervisor.cli.main", "-s", socket_path, *words]
+    process = await asyncio.create_subprocess_exec(*command, stdout=theirs, env={**os.environ, "NO_COLOR": "1"})
+    os.close(theirs)
+    async with asyncio.timeout(30):
+        await process.wait()
+    shown = os.read(ours, 65536).decode()
+    os.close(ours)
+    return shown.splitlines()
 
 
 async def test_why_of_an_attempt_that_is_not_remembered(sglctl: Sglctl) -> None:

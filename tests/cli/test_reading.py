@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -120,9 +121,9 @@ async def test_why_tells_story_proof_and_events(sglctl: Sglctl, control: FakeCon
     lines = (await sglctl("why", "kimi")).out.splitlines()
     assert lines[0] == "kimi is FATAL (unknown error); it is wanted up."
     assert lines[-4:] == [
-        "evidence: /e/3",
-        "log: /l/kimi.log",
-        "events:",
+        "bundle: /e/3",
+        "log file: /l/kimi.log",
+        "last changes (all: sglctl events kimi):",
         "  2025-11-29 12:40:01.000  kimi  lifecycle  fatal: draft model too short",
     ]
     assert json.loads((await sglctl("why", "kimi", "--json")).out)["evidence_path"] == "/e/3"
@@ -182,6 +183,26 @@ async def test_events(sglctl: Sglctl, control: FakeControl) -> None:
     assert [json.loads(line)["id"] for line in (await sglctl("events", "--json")).out.splitlines()] == [1, 2]
     assert (await sglctl("events", "--since", "2")).out == ""
     assert (await sglctl("events", "none")).code == 4
+
+
+async def test_events_are_told_in_the_readers_time_zone(
+    sglctl: Sglctl, control: FakeControl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await control.record("kimi", "starting")
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert (await sglctl("events")).out == "2025-11-29 21:40:01.000  kimi  lifecycle  starting\n"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+async def test_an_event_without_a_value_has_no_dangling_arrow(sglctl: Sglctl, control: FakeControl) -> None:
+    await control.record("kimi", "", before="weights", facet="phase")
+    await control.record("kimi", "", facet="phase")
+    lines = (await sglctl("events")).out.splitlines()
+    assert [line.partition("  phase  ")[2] for line in lines] == ["weights -> -", "-"]
 
 
 async def test_followed_events_end_with_the_daemon(sglctl: Sglctl, control: FakeControl, tmp_path: Path) -> None:

@@ -48,8 +48,8 @@ def test_night_1_the_server_that_would_not_start(host: Host) -> None:
 
 
 def evidence_path(story: str) -> str:
-    (line,) = (line for line in story.splitlines() if line.startswith("evidence: "))
-    return line.removeprefix("evidence: ")
+    (line,) = (line for line in story.splitlines() if line.startswith("bundle: "))
+    return line.removeprefix("bundle: ")
 
 
 def assert_stacks_of_every_rank(bundle: Path, ranks: int) -> None:
