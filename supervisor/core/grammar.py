@@ -24,6 +24,7 @@ _PREFIX_KEPT = 96  # letters in which a prefix ends
 _STAMP_KEPT = 20  # letters of a full stamp: what follows names the rank
 _BLOCKS_KEPT = 64  # tracebacks that are open at once: one per rank, but a hostile log can make up any number
 _OPEN_LINES = 1000  # that others may print before a traceback is taken as it is
+_LOOKED_AFTER = 64  # lines
 _SPLIT_WITHIN = 64  # a glued record is looked for in so many segments of a line
 
 
@@ -51,7 +52,7 @@ class Kind(NamedTuple):
         return self._replace(start=f"{self.start}+")
 
 
-_UNTRUSTED = Kind("", "", sampled=False)
+NOTHING = Kind("", "", sampled=False)  # a record that is passed over
 
 
 def answers(line: bytes) -> bool:
@@ -111,8 +112,12 @@ class LogReader:
             return Kind(text[_STAMP_KEPT:end], start, access=start in self._rules.access_starts)
         prefix = self._rules.prefix.match(text)
         if prefix is not None and text.startswith(self._rules.untrusted, prefix.end()):
-            return _UNTRUSTED
+            return NOTHING
         return None
+
+    def is_record(self, text: str) -> bool:
+        """Whether the line begins with the engine's prefix in its usual form."""
+        return text.isprintable() and self._rules.prefix.match(text) is not None
 
     def pass_over(self, line: Line) -> None:
         """Takes note of the newest of records that are not read: what follows it may depend on it."""
@@ -162,10 +167,12 @@ class LogReader:
 
     def _stale(self, number: int) -> Iterator[LineMatched]:
         """Tracebacks that their writer, dead perhaps, has not gone on with: others' lines must not hold them back."""
-        over = len(self._blocks) - _BLOCKS_KEPT
-        for place, (tag, block) in enumerate(list(self._blocks.items())):
-            if place < over or number - block.line > _OPEN_LINES:
-                yield from self._traceback(self._blocks.pop(tag))
+        if len(self._blocks) > _BLOCKS_KEPT:
+            yield from self._traceback(self._blocks.pop(next(iter(self._blocks))))
+        if number % _LOOKED_AFTER == 0:
+            for tag, block in list(self._blocks.items()):
+                if number - block.line > _OPEN_LINES:
+                    yield from self._traceback(self._blocks.pop(tag))
 
     def _record(self, segment: Segment) -> Iterator[LineMatched]:
         self._prefixes += 1

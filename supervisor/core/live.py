@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from operator import itemgetter
 
-from supervisor.core.grammar import Kind, LogReader, answers
+from supervisor.core.grammar import NOTHING, Kind, LogReader, answers
 from supervisor.events import LineMatched
 from supervisor.lines import Line, LineCutter
 from supervisor.profile import Profile
@@ -22,9 +22,12 @@ _PREFIX_KEPT = 96
 _WORDS_KEPT = 24  # letters behind the prefix that tell a kind
 # Read line by line between two breaths: some milliseconds, even if somebody wrote these bytes to cost us time.
 STEP_BYTES = 16 * 1024
+_SLICE_BYTES = STEP_BYTES // 4  # bars are short, and each is a match
 _STEP_MATCHES = 16  # a traceback is compared with a hundred signatures
 _STAMP = re.compile(rb"\[\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d")  # as long as the stamp that a kind leaves out
+_STAMP_BYTES = 20
 _KNOWN_KEPT = 1000
+_DULL_BYTES = 512  # of a message that is remembered to say nothing
 
 
 class LiveReader:
@@ -64,8 +67,8 @@ class LiveReader:
 
     def _slices(self, data: bytes) -> Iterator[list[LineMatched]]:
         """A chunk with returns in it, or with the rest of a long line: most of it may be free of both."""
-        for at in range(0, len(data), STEP_BYTES):
-            part = data[at : at + STEP_BYTES]
+        for at in range(0, len(data), _SLICE_BYTES):
+            part = data[at : at + _SLICE_BYTES]
             first = self._cutter.lines + 1
             pieces = self._cutter.split(part)
             if pieces is not None:
@@ -94,7 +97,7 @@ class LiveReader:
         end = len(glance.pieces)
         for at in glance.others:
             self._pass(glance, at, first)
-            matches += self._reader.step(self._cutter.line(first + at, glance.pieces[at]), samples)
+            matches += self._step(first + at, glance.pieces[at], samples)
             if not self._reader.between_tracebacks:
                 end = at + 1
                 break
@@ -112,6 +115,14 @@ class LiveReader:
         if at is not None:
             self._reader.pass_over(self._cutter.line(first + at, glance.pieces[at]))
 
+    def _step(self, number: int, piece: bytes, samples: dict[Kind, Line]) -> list[LineMatched]:
+        """The matches of one line. A record that had none is remembered: warnings come by the million."""
+        calm = self._reader.between_tracebacks
+        matches = self._reader.step(self._cutter.line(number, piece), samples)
+        if calm and not matches and self._reader.between_tracebacks:
+            self._kinds.dull(piece)
+        return matches
+
     def _one_by_one(self, pieces: list[bytes], first: int) -> Iterator[list[LineMatched]]:
         samples: dict[Kind, Line] = {}
         matches: list[LineMatched] = []
@@ -119,7 +130,7 @@ class LiveReader:
         for number, piece in enumerate(pieces, first):
             if not piece:
                 continue
-            matches += self._reader.step(self._cutter.line(number, piece), samples)
+            matches += self._step(number, piece, samples)
             size += len(piece)
             if size >= STEP_BYTES or len(matches) >= _STEP_MATCHES:
                 yield self._reader.told(matches, samples)
@@ -133,6 +144,7 @@ class _Kinds:
     def __init__(self, reader: LogReader) -> None:
         self._reader = reader
         self._known: dict[bytes, Kind | None] = {}
+        self._dull: set[bytes] = set()
 
     def of(self, head: bytes) -> Kind | None:
         """The kind of a line that begins so, None when it has to be read."""
@@ -146,8 +158,21 @@ class _Kinds:
             self._known[key] = self._told(head)
         return self._known[key]
 
+    def dull(self, piece: bytes) -> None:
+        """Notes that this record, whose matches depend on nothing but itself, has none."""
+        stamp = _STAMP.match(piece)
+        if stamp is None or len(piece) > _DULL_BYTES:
+            return
+        text = piece.decode(errors="replace")
+        if self._reader.is_record(text) and self._reader.kind(text) is None:
+            if len(self._dull) >= _KNOWN_KEPT:
+                self._dull.clear()
+            self._dull.add(piece[stamp.end() :])
+
     def of_line(self, piece: bytes) -> Kind | None:
-        """The kind of a line with a longer prefix."""
+        """The kind of a whole line: it may have a longer prefix, or be known to say nothing."""
+        if piece[_STAMP_BYTES:] in self._dull and _STAMP.match(piece):
+            return NOTHING
         end = piece.find(b"] ", 0, _PREFIX_KEPT)
         return self.of(piece[: end + _WORDS_KEPT]) if end >= 0 else None
 

@@ -6,12 +6,15 @@ from collections import Counter
 
 import msgspec
 
-from supervisor.core.patterns import Match, Pattern, compiled
+from supervisor.core.patterns import Match, Pattern, any_of, compiled
 from supervisor.core.traceback import TracebackBlock
 from supervisor.profile import Profile, Signature
 
 _MARK = 6
 TEXT_SEARCHED = 4096  # letters: patterns are tried at each, so a long line must not cost seconds
+
+_FRAMES_SEARCHED = 32 * 1024  # letters
+_KNOWN_KEPT = 32
 
 
 class Compiled(msgspec.Struct, frozen=True):
@@ -60,6 +63,9 @@ class SignatureIndex:
         self._tracebacks = [one for one in all_of_them if "traceback" in one.signature.where]
         self._by_record_mark = by_mark(self._records)
         self._by_raw_mark = by_mark(self._raws)
+        self._known: dict[tuple[str, str], list[Found]] = {}  # every rank raises the same, some again and again
+        self._record_marks = any_of(self._by_record_mark)
+        self._raw_marks = any_of(self._by_raw_mark)
 
     @property
     def record_marks(self) -> tuple[str, ...]:
@@ -68,18 +74,26 @@ class SignatureIndex:
 
     def record(self, message: str) -> list[Found]:
         """In an engine's record."""
-        return _in_line(self._by_record_mark, message[:TEXT_SEARCHED])
+        text = message[:TEXT_SEARCHED]
+        return _in_line(self._by_record_mark, text) if self._record_marks.search(text) else []
 
     def raw(self, message: str) -> list[Found]:
         """In a line without prefix."""
-        return _in_line(self._by_raw_mark, message[:TEXT_SEARCHED])
+        text = message[:TEXT_SEARCHED]
+        return _in_line(self._by_raw_mark, text) if self._raw_marks.search(text) else []
 
     def traceback(self, block: TracebackBlock) -> list[Found]:
         """In the exceptions of a traceback, or in the record that announces it."""
         texts = "\n".join([block.header, *(raised.text for raised in block.chain)])[:TEXT_SEARCHED]
-        frames = block.frames
-        found = [(one, one.in_traceback(texts, frames)) for one in self._tracebacks]
-        return [Found(one.signature.name, _groups(match)) for one, match in found if match]
+        frames = block.frames[-_FRAMES_SEARCHED:]
+        known = self._known.get((texts, frames))
+        if known is None:
+            matches = [(one, one.in_traceback(texts, frames)) for one in self._tracebacks]
+            known = [Found(one.signature.name, _groups(match)) for one, match in matches if match]
+            if len(self._known) >= _KNOWN_KEPT:
+                self._known.clear()
+            self._known[texts, frames] = known
+        return known
 
 
 def by_mark(candidates: list[Compiled]) -> dict[str, list[Compiled]]:

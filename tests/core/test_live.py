@@ -123,6 +123,22 @@ def test_what_follows_a_run_of_calm_lines_has_their_rank_and_time() -> None:
     assert (match.rank, match.stamp) == ("TP5", "2026-03-01 11:00:00")
 
 
+def test_a_record_that_says_nothing_is_looked_at_once_and_still_counts() -> None:
+    dull = "[2026-03-01 10:00:{:02} TP3] Unexpected key in checkpoint: model.layers.7; ignored\n"
+    data = "".join(dull.format(n % 60) for n in range(5000)).encode() + b"CUDA error: device-side assert triggered\n"
+    assert_nothing_is_lost(data, chunks(data, 64 * 1024))
+    assert [(match.rank, match.stamp) for match in live([data])] == [("TP3", "2026-03-01 10:00:19")]
+
+
+def test_a_line_of_serving_is_not_taken_for_one_that_says_nothing() -> None:
+    line = f"{DECODE.format(1, 'DP1 TP1 EP1', 1)}\n".encode()
+    opened = b"[rank3]: Traceback (most recent call last):\n"
+    closed = b"[2026-03-01 10:00:02 TP3] Load weight begin. avail mem=7.00 GB\n"
+    data = line * 3 + opened + line * 3 + closed + line * 500 + b"x" * STEP_BYTES + b"\n" + line * 3
+    for parts in ([data, line], [data, line * 5, data], chunks(data * 2, 30_000)):
+        assert_nothing_is_lost(b"".join(parts), parts)
+
+
 def test_a_traceback_that_is_cut_between_two_chunks_stays_one() -> None:
     head = b"Traceback (most recent call last):\n" + b'  File "/x/sglang/srt/a.py", line 1, in f\n'
     calm = f"{DECODE.format(1, 'TP0', 1)}\n".encode() * 50
