@@ -122,3 +122,32 @@ def test_the_same_bytes_in_other_pieces_are_the_same_lines(chunks: list[bytes]) 
     ]
     assert pieces.held_bytes == 0
     assert all(len(line.text) <= 64 and "\n" not in line.text and "\r" not in line.text for line in got)
+
+
+@given(st.lists(st.binary(max_size=40), max_size=12), st.integers(1, 30))
+@settings(max_examples=150, deadline=None)
+def test_splitting_gives_the_lines_that_feeding_gives(parts: list[bytes], limit: int) -> None:
+    split, fed = LineCutter(limit), LineCutter(limit)
+    for part in parts:
+        number = split.lines
+        pieces = split.split(part)
+        if pieces is None:
+            got = split.feed(part)
+        else:
+            got = [split.line(at, piece) for at, piece in enumerate(pieces, number + 1) if piece]
+        expected = fed.feed(part)
+        assert [(one.number, one.text, one.truncated) for one in got] == [
+            (one.number, one.text, one.truncated) for one in expected
+        ]
+        assert (split.lines, split.pending(), split.held_bytes) == (fed.lines, fed.pending(), fed.held_bytes)
+
+
+def test_splitting_leaves_returns_and_long_lines_to_feeding() -> None:
+    cutter = LineCutter(limit=10)
+    assert cutter.split(b"bar\rbar\n") is None
+    assert cutter.split(b"one\ntwo") == [b"one"]
+    assert cutter.split(b" and more than is kept") == []
+    assert cutter.split(b" of it\n") is None
+    assert texts(cutter.feed(b" of it\n")) == ["two and mo"]
+    cutter.feed(b"x\r")
+    assert cutter.split(b"\ny\n") is None

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from supervisor.edge.tail import watcher
@@ -127,3 +128,55 @@ async def test_hostile_bytes_pass_without_harm(log: Path, listener: Listener) ->
     feed = LogFeed(str(log), 1, load_profile("sglang"), listener.post)
     await feed.drain()
     assert listener.rules()[-1] == "weights-begin"
+
+
+async def test_what_a_cancelled_feed_had_read_is_told_by_the_drain(log: Path) -> None:
+    """The pauses between the steps of a chunk are places where the feed can be ended."""
+    listener = Listener()
+    first = anyio.Event()
+    hold = anyio.Event()
+
+    async def post(event: AnyEvent) -> None:
+        first.set()
+        if not isinstance(event, LogGrew):
+            await hold.wait()
+        await listener.post(event)
+
+    log.write_text("".join(f"[2026-11-29 10:00:02 TP{n}] Load weight begin. avail mem=78.00 GB\n" for n in range(300)))
+    feed = LogFeed(str(log), 1, load_profile("sglang"), post)
+    async with watcher() as watch, anyio.create_task_group() as tasks:
+        tasks.start_soon(feed.run, watch)
+        with anyio.fail_after(10):
+            await first.wait()
+        tasks.start_soon(feed.drain)
+        await anyio.lowlevel.checkpoint()
+        hold.set()
+    told = [event.rank for event in listener.events if isinstance(event, LineMatched)]
+    assert told == [f"TP{n}" for n in range(300)]
+
+
+HOSTILE = [
+    b"[2026-03-01 10:00:00 TP0] quantization must be " + b"quantiz" * 2300,
+    b"Capturing Capturing 1% " + b"Capturing 0000000000000%" * 700,
+    b"".join(b"[rank%d]: Traceback (most recent call last):\n" % n for n in range(300)),
+    b"Capturing batches:  10%|#   | 1/8 [00:00<00:00, 22.90it/s]\r" * 200,
+]
+
+
+async def test_a_hostile_flood_does_not_keep_the_loop_to_itself(log: Path, listener: Listener) -> None:
+    """Between two breaths it takes some ms; others' tasks get their turn a hundred times in these 4 MB."""
+    log.write_bytes(b"\n".join(HOSTILE * 60) + b"\n")
+    feed = LogFeed(str(log), 1, load_profile("sglang"), listener.post)
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            await anyio.lowlevel.checkpoint()
+            turns += 1
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(other)
+        await feed.drain()
+        tasks.cancel_scope.cancel()
+    assert turns > 100
