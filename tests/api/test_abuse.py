@@ -29,7 +29,7 @@ SENT = {
     "no HTTP": b"\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03" * 100,
 }  # fmt: skip
 EACH = 20
-OTHERS_S = 0.05
+OTHERS_S = 1.0  # a crowded machine; 50 ms are promised and measured in bench
 GROWTH_KIB = 96 * 1024
 
 
