@@ -25,6 +25,8 @@ _LANES_MAX = 32
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _WAITING = "."  # one phase is over, the next has not begun: mostly, others are waited for
 _DEADLINE = "|"
+_BEYOND = 0.1  # of a finished start: what is drawn of the serving after it
+_SERVING = "healthy"
 _FAR = 2.0  # a deadline so many times further away than all that has been is told, and not drawn
 
 
@@ -46,10 +48,14 @@ def draw(found: Any, columns: int) -> Iterator[str]:
         yield f"{clean(found['name'])}: no start is known"
         return
     begin = min(span["start"] for span in spans)
-    end = max(span["start"] + span["seconds"] for span in spans)
+    ready = _moment(found["ready"]) if found["ready"] else None
+    if ready is not None:
+        spans = list(_until(spans, ready + _BEYOND * (ready - begin)))
+    end = ready or max(span["start"] + span["seconds"] for span in spans)
     stall = _moment(found["stall_at"]) - begin if found["stall_at"] and not found["ready"] else None
     length = max(end - begin, 1e-3)
     drawn = max(length, stall) if stall is not None and stall < _FAR * length else length
+    drawn *= 1.0 if ready is None else 1 + _BEYOND
     scale = (max(_COLUMNS_MIN, columns - _LABEL - 1)) / drawn
     yield f"{clean(found['name'])}, attempt {found['attempt']}: {_outcome(found, length)}"
     yield f"{'':{_LABEL}}0 s{words(drawn):>{max(1, int(drawn * scale) - 2)}}"
@@ -59,6 +65,13 @@ def draw(found: Any, columns: int) -> Iterator[str]:
         yield f"{_DEADLINE} called stalled {words(stall)} after the launch, {_left(found['stall_in_s'])}"
     if found["laggard"] and not found["ready"]:
         yield clean(found["laggard"])
+
+
+def _until(spans: list[Any], end: float) -> Iterator[Any]:
+    """What had begun by then, no longer than until then: days of serving are no part of a start."""
+    for span in spans:
+        if span["start"] <= end:
+            yield {**span, "seconds": min(span["seconds"], end - span["start"])}
 
 
 def _outcome(found: Any, length: float) -> str:
@@ -114,7 +127,8 @@ def _legend(spans: list[Any], usual: dict[str, float], columns: int) -> Iterator
     line = ""
     for phase, seconds in longest.items():
         known = f" (usually {words(usual[phase])})" if phase in usual else ""
-        entry = f"{letters[phase]} {clean(phase)} {words(seconds)}{known}"
+        took = "" if phase == _SERVING else f" {words(seconds)}{known}"  # it goes on, and nothing is usual
+        entry = f"{letters[phase]} {clean(phase)}{took}"
         if line and len(line) + len(entry) + 3 > columns - _LABEL:
             yield f"{'':{_LABEL}}{line}"
             line = ""
