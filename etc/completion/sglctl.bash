@@ -27,7 +27,7 @@ _sglctl() {
         wait) words='-h --help --for --timeout --json' names=1 ;;
         why) words='-h --help --json --attempt' names=1 ;;
         timeline) words='-h --help --json --attempt' names=1 ;;
-        deadlines) words='-h --help --json' names=1 ;;
+        deadlines) words='-h --help --json --all' names=1 ;;
         bundle) words='-h --help --json --attempt -l --list -o --output' names=1 ;;
         events) words='-h --help -f --follow --since -n --limit --json' names=1 ;;
         tail) words='-h --help -f --follow -n --lines --bytes --rank --raw stdout stderr' names=1 ;;

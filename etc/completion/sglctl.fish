@@ -57,6 +57,7 @@ complete -c sglctl -n '__fish_seen_subcommand_from timeline' -a "all (sglctl sta
 complete -c sglctl -n __fish_use_subcommand -a deadlines -d 'how long each phase may take, and where that comes from'
 complete -c sglctl -n '__fish_seen_subcommand_from deadlines' -s h -l help -d 'show this help message and exit'
 complete -c sglctl -n '__fish_seen_subcommand_from deadlines' -l json -d 'as JSON'
+complete -c sglctl -n '__fish_seen_subcommand_from deadlines' -l all -d 'phases too that never applied'
 complete -c sglctl -n '__fish_seen_subcommand_from deadlines' -a "all (sglctl status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
 complete -c sglctl -n __fish_use_subcommand -a bundle -d 'fetch the evidence of a failed attempt'
 complete -c sglctl -n '__fish_seen_subcommand_from bundle' -s h -l help -d 'show this help message and exit'

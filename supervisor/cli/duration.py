@@ -23,6 +23,11 @@ def seconds(text: str) -> float:
     return total
 
 
+def short(seconds_: float) -> str:
+    """As `words`, but "5 s" for a duration that somebody set so."""
+    return f"{round(seconds_)} s" if seconds_ < 10 and seconds_ == round(seconds_) else words(seconds_)
+
+
 def words(seconds_: float) -> str:
     """Two units at most: "0.4 s", "12 s", "7 m 12 s", "3 h 5 m"."""
     if seconds_ < 10:

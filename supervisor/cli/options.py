@@ -78,6 +78,11 @@ def one_name(verb: argparse.ArgumentParser) -> None:
     as_json(verb)
 
 
+def deadlines(verb: argparse.ArgumentParser) -> None:
+    one_name(verb)
+    verb.add_argument("--all", action="store_true", help="phases too that never applied")
+
+
 def of_attempt(verb: argparse.ArgumentParser) -> None:
     one_name(verb)
     verb.add_argument("--attempt", type=_count, metavar="N", help="the newest unless told")

@@ -7,6 +7,7 @@ import sys
 
 from supervisor.cli import codes
 from supervisor.cli.connection import RefusedError
+from supervisor.cli.duration import short
 from supervisor.cli.reading import event_line, segment
 from supervisor.cli.text import as_json, clean, complain, local, say, width, wrapped
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from supervisor.cli.connection import Client
 
+_COLUMNS = ("  phase", "silent", "idle", "in all", "median", "longest silence", "starts", "from")
 _EVENTS_TOLD = 3  # the sentences and these fit a screen; `sglctl events` has them all
 
 
@@ -55,15 +57,41 @@ def attempt_query(options: Namespace) -> str:
 
 
 def deadlines(client: Client, options: Namespace) -> int:
-    """One line a phase: what earlier starts took, and how long it may be silent and last in all."""
-    found = client.get(f"/v1/servers/{segment(options.name)}")["deadlines"]
+    """A table: how long each phase may be silent and last in all, and what earlier starts took."""
+    server = client.get(f"/v1/servers/{segment(options.name)}")
+    found = server["deadlines"]
     if options.json:
         say(as_json({"name": options.name, "deadlines": found}))
         return codes.OK
-    for deadline in found:
-        note = " (what was learned is only observed yet)" if deadline["mode"] == "observe" else ""
-        say(f"{clean(deadline['text'])}{note}")
+    passed = {span["phase"] for span in server["start"]["timeline"]} if server["start"] else set()
+    applied = [one for one in found if one["samples"] or one["phase"] in passed]
+    shown = found if options.all or not applied else applied
+    for row in _aligned([_COLUMNS, *(_deadline_row(one, _running(server)) for one in shown)]):
+        say(row)
+    if len(shown) < len(found):
+        say(f"  {len(found) - len(shown)} more that never applied: --all")
     return codes.OK
+
+
+def _running(server: Any) -> str:
+    """The phase that it is in now; "" when it is in none."""
+    if server["state"] == "RUNNING":
+        return "healthy"
+    return str(server["start"]["phase"]) if server["state"] == "STARTING" and server["start"] else ""
+
+
+def _deadline_row(one: Any, running: str) -> tuple[str, ...]:
+    source = "learned, only observed yet" if one["mode"] == "observe" else clean(one["source"])
+    times = (one[key] for key in ("stall_s", "idle_s", "limit_s", "median_s", "longest_silence_s"))
+    mark = ">" if one["phase"] == running else " "
+    starts = str(one["samples"]) if one["samples"] else "-"
+    return (f"{mark} {clean(one['phase'])}", *("-" if time is None else short(time) for time in times), starts, source)
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(f"{cell:<{width_}}" for cell, width_ in zip(row, widths, strict=True)).rstrip()
 
 
 def bundle(client: Client, options: Namespace) -> int:

@@ -123,7 +123,7 @@ VERBS: dict[str, Verb] = {
     "wait": (changing.wait, "return as soon as servers are healthy, or gave up", takes.wait),
     "why": (_why, "why a server is as it is", takes.of_attempt),
     "timeline": (_timeline, "the phases of a start, a lane a rank", takes.of_attempt),
-    "deadlines": (_deadlines, "how long each phase may take, and where that comes from", takes.one_name),
+    "deadlines": (_deadlines, "how long each phase may take, and where that comes from", takes.deadlines),
     "bundle": (_bundle, "fetch the evidence of a failed attempt", takes.bundle),
     "events": (reading.events, "what happened", takes.events),
     "tail": (reading.tail, "end of a server's log", takes.tail),

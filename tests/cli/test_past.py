@@ -92,12 +92,34 @@ async def test_deadlines_are_explained(sglctl: Sglctl, control: FakeControl) -> 
         DeadlineView("verify-graph", 95, 95, 900, "learned", 4, 31.0, 20.0, text=text),
         DeadlineView("weights", 300, 60, 2400, "profile", 2, 30.0, 9.0, mode="observe", text="weights: 2 starts"),
     )
-    await control.put(snapshot("kimi", "running", deadlines=views))
-    outcome = await sglctl("deadlines", "kimi")
-    assert outcome.out.splitlines() == [text, "weights: 2 starts (what was learned is only observed yet)"]
+    start = StartupView("weights", "weights", 103.0)
+    await control.put(snapshot("kimi", "starting", deadlines=views, start=start))
+    assert (await sglctl("deadlines", "kimi")).out.splitlines() == [
+        "  phase         silent    idle      in all  median  longest silence  starts  from",
+        "  verify-graph  1 m 35 s  1 m 35 s  15 m    31 s    20 s             4       learned",
+        "> weights       5 m       1 m       40 m    30 s    9 s              2       learned, only observed yet",
+    ]
     told = json.loads((await sglctl("deadlines", "kimi", "--json")).out)
     assert told["deadlines"][0]["median_s"] == 31.0
     assert (await sglctl("deadlines", "none")).code == 4
+
+
+async def test_phases_that_never_applied_are_left_out(sglctl: Sglctl, control: FakeControl) -> None:
+    views = (
+        DeadlineView("launch", 8.0, None, 3600.0, "config"),
+        DeadlineView("draft-weights", 60.0, 60.0, 600.0, "profile"),
+        DeadlineView("weights", 60.0, 60.0, 600.0, "profile", 1, 30.0, 9.0),
+    )
+    spans = (SpanView("", "launch", 100.0, 103.0),)
+    start = StartupView("healthy", "healthy", 103.0, timeline=spans)
+    await control.put(snapshot("kimi", "running", deadlines=views, start=start))
+    lines = (await sglctl("deadlines", "kimi")).out.splitlines()
+    assert [line.split()[0] for line in lines[1:3]] == ["launch", "weights"]
+    assert " ".join(lines[1].split()) == "launch 8 s - 1 h - - - config"
+    assert lines[3] == "  1 more that never applied: --all"
+    assert "draft-weights" in (await sglctl("deadlines", "kimi", "--all")).out
+    await control.put(snapshot("kimi", deadlines=views[:2]))
+    assert "draft-weights" in (await sglctl("deadlines", "kimi")).out, "nothing ever applied, so all are shown"
 
 
 @pytest.fixture
@@ -187,6 +209,21 @@ def test_a_finished_start_has_no_deadline_and_no_laggard() -> None:
     lines = drawn(ready="2025-11-29T12:01:00.000Z")
     assert lines[0] == "kimi, attempt 3: healthy after 1 m"
     assert not any("stalled" in line or "still in" in line for line in lines)
+
+
+def test_the_axis_of_a_finished_start_ends_soon_after_it() -> None:
+    def span(rank: str, phase: str, at: str, seconds: float) -> dict[str, object]:
+        return {"rank": rank, "phase": phase, "begin": f"2025-11-29T12:{at}.000Z", "end": None, "seconds": seconds}
+
+    spans = [span("TP0", "weights", "00:00", 100), span("TP0", "healthy", "01:40", 9e5), span("TP0", "x", "50:00", 1)]
+    lines = drawn(spans=spans, ready="2025-11-29T12:01:40.000Z", usual={"weights": 90.0, "healthy": 70.0})
+    assert lines == [
+        "kimi, attempt 3: healthy after 1 m 40 s",
+        "          0 s                             1 m 50 s",
+        "TP0       WWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWHHH",
+        "          W weights 1 m 40 s (usually 1 m 30 s)",
+        "          H healthy",
+    ]
 
 
 def test_without_a_start_there_is_nothing_to_draw() -> None:
