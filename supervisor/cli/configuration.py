@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from supervisor.cli import codes
 from supervisor.cli.connection import RefusedError
-from supervisor.cli.duration import words
+from supervisor.cli.duration import short, words
 from supervisor.cli.reading import segment
 from supervisor.cli.text import as_json, clean, complain_each, plain_name, say
 
@@ -19,10 +19,15 @@ _NEXT_START = {"restart": "with the next start of the daemon"}
 _LINES = {  # supervisorctl's, as far as it has one
     "added": ("added process group",),
     "removed": ("stopped", "removed process group"),
-    "restarted": ("stopped", "updated process group"),
+    "restarted": ("stopped", "updated process group", "restarted"),
     "changed": ("updated process group",),
     "skipped": ("left as it is: it costs a restart",),
 }
+_KEPT = "left as it is: the file has it no more, without --live it would be stopped and removed"
+_RULE_DURATIONS = ("stall", "limit", "backoff", "backoff_max", "window", "stopped", "stuck", "canary", "reclaim_limit")
+_DURATIONS = frozenset((*_RULE_DURATIONS, "grace", "startup_grace", "timeout", "interval", "rotate_age"))
+_SIZES = frozenset(("size", "rotate_size", "memory_tolerance"))
+_UNITS = (("GiB", 2**30), ("GB", 10**9), ("MiB", 2**20), ("MB", 10**6), ("KiB", 2**10))
 
 
 def reread(client: Client, options: Namespace) -> int:
@@ -52,13 +57,30 @@ def _price(server: Any, last_start_s: dict[str, float]) -> str:
 
 def _print_keys(keys: list[Any], prices: dict[str, str]) -> None:
     for key in keys:
-        before, after = as_json(key["before"]), as_json(key["after"])
+        before, after = (_value(key["key"], key[side]) for side in ("before", "after"))
         say(f"  {clean(key['key'])}: {before} -> {after} ({prices[key['price']]})")
 
 
-def avail(client: Client, _: Namespace) -> int:
+def _value(key: str, value: Any) -> str:
+    """With its unit where the key has one, else as JSON."""
+    name = key.rpartition(".")[2]
+    if name in _DURATIONS | _SIZES and value is None:
+        return "-"
+    if name in _DURATIONS and isinstance(value, int | float):
+        return short(value)
+    if name in _SIZES and isinstance(value, int):
+        unit, size = next(((unit, size) for unit, size in _UNITS if value and value % size == 0), ("B", 1))
+        return f"{value // size} {unit}"
+    return as_json(value)
+
+
+def avail(client: Client, options: Namespace) -> int:
     """Every server of the file or in force, in supervisorctl's columns."""
-    for server in client.get("/v1/config/reread")["servers"]:
+    found = client.get("/v1/config/reread")["servers"]
+    if options.json:
+        say(as_json({"servers": found}))
+        return codes.OK
+    for server in found:
         in_use, start = "in use" if server["in_use"] else "avail", "auto" if server["autostart"] else "manual"
         say(f"{clean(server['name']):<32} {in_use:<9} {start:<9} 999:999")
     return codes.OK
@@ -73,20 +95,22 @@ def update(client: Client, options: Namespace) -> int:
     for name in unknown:
         say(f"{clean(name)}: ERROR (no such process)")
     everybody = not names or "all" in names
-    changed = [one["name"] for one in read["differences"]["servers"] if everybody or one["name"] in names]
-    results = [_updated(client, name, live=options.live) for name in changed]
+    changes = [one for one in read["differences"]["servers"] if everybody or one["name"] in names]
+    results = [_updated(client, one, live=options.live) for one in changes]
     _print_keys(read["differences"]["daemon"], _NEXT_START)
     return codes.worst([*results, codes.UNKNOWN if unknown else codes.OK])
 
 
-def _updated(client: Client, name: str, *, live: bool) -> int:
+def _updated(client: Client, change: Any, *, live: bool) -> int:
     """One server: waits as long as it takes to stop."""
+    name = change["name"]
     answer = client.post("/v1/config/update", {"names": [name], "free_only": live}, None)
     for one in answer["servers"]:
         if one["kind"] == "failed":
             complain_each(f"{name}: ERROR (", one["problem"], ")")
             return codes.ERROR
-        for line in _LINES[one["kind"]]:
+        gone = one["kind"] == "skipped" and change["kind"] == "disappeared"
+        for line in (_KEPT,) if gone else _LINES[one["kind"]]:
             say(f"{clean(name)}: {line}")
     return codes.OK
 

@@ -167,10 +167,13 @@ class FakeControl:
     async def update(self, names: Sequence[str], by: str, *, free_only: bool) -> Sequence[Applied]:
         kinds = {"available": "added", "disappeared": "removed", "changed": "restarted"}
         found = (await self.reread()).servers
-        applied = [Applied(one.name, kinds[one.kind]) for one in found if not names or one.name in names]
+        wanted = [one for one in found if not names or one.name in names]
+        skipped = [one for one in wanted if free_only and (one.kind == "disappeared" or one.restart_needed)]
+        applied = [Applied(one.name, "skipped" if one in skipped else kinds[one.kind]) for one in wanted]
         self.updates.append((tuple(names), by, free_only))
         for one in applied:
-            await self._follow(one.name)
+            if one.kind != "skipped":
+                await self._follow(one.name)
         return applied
 
     async def _follow(self, name: str) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from supervisor.config import load
+from supervisor.cli import configuration
+from supervisor.config import load, model
 from tests.api.fake import FakeControl
 from tests.cli.conftest import Sglctl
 
@@ -47,6 +49,28 @@ async def test_changes_are_told_with_their_price(sglctl: Sglctl, file: Path, con
     assert [server["kind"] for server in body["differences"]["servers"]] == ["disappeared", "changed", "available"]
 
 
+async def test_changes_are_told_in_units(sglctl: Sglctl, file: Path) -> None:
+    more = 'restart = {backoff = "9s"}\nserving = {stall = "10m"}\nlog = {size = "512MiB"}\nmemory_tolerance = "1KB"\n'
+    file.write_text(file.read_text().replace("[server.draft]", f"{more}[server.draft]"))
+    lines = (await sglctl("reread")).out.splitlines()
+    assert [line.strip().partition(" (")[0] for line in lines[1:]] == [
+        "log.size: 10 GB -> 512 MiB",
+        "memory_tolerance: 64 MiB -> 1000 B",
+        "restart.backoff: 5 s -> 9 s",
+        "serving.stall: 5 m -> 10 m",
+    ]
+
+
+def test_the_units_are_those_of_the_configuration() -> None:
+    """The client imports the standard library alone, so it names the keys that have a unit."""
+    structs = [one for one in vars(model).values() if isinstance(one, type) and issubclass(one, msgspec.Struct)]
+    keys = [(field.encode_name, str(field.type)) for one in structs for field in msgspec.structs.fields(one)]
+    durations, sizes = ({key for key, kind in keys if f"'written': '{unit}'" in kind} for unit in ("duration", "size"))
+    assert (durations, sizes) == (set(configuration._DURATIONS), set(configuration._SIZES))
+    without = {key for key, kind in keys if "'written'" not in kind}
+    assert (durations | sizes) & without == {"canary"}, "a detector's mode is a word, which has no unit either way"
+
+
 async def test_a_broken_file_is_told_line_by_line(sglctl: Sglctl, file: Path) -> None:
     file.write_text("[server.kimi]\ncomand = 1\n[other]\n")
     outcome = await sglctl("reread")
@@ -61,6 +85,11 @@ async def test_a_broken_file_is_told_line_by_line(sglctl: Sglctl, file: Path) ->
 async def test_a_daemon_without_a_file(sglctl: Sglctl, control: FakeControl) -> None:
     control.config_path = ""
     assert (await sglctl("reread")).code == 1
+
+
+async def test_avail_as_json(sglctl: Sglctl, file: Path) -> None:
+    told = json.loads((await sglctl("avail", "--json")).out)
+    assert told["servers"][0] == {"name": "draft", "in_use": True, "autostart": False}
 
 
 async def test_avail_has_supervisorctls_columns(sglctl: Sglctl, file: Path) -> None:

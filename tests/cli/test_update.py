@@ -33,6 +33,7 @@ async def test_everything_is_brought_into_force(sglctl: Sglctl, file: Path, word
         "draft: removed process group",
         "kimi: stopped",
         "kimi: updated process group",
+        "kimi: restarted",
         "third: added process group",
         '  daemon.listen: "127.0.0.1:9877" -> "" (with the next start of the daemon)',
     ]
@@ -43,6 +44,17 @@ async def test_one_server_is_updated_and_the_others_wait(sglctl: Sglctl, control
     assert outcome.code == 4
     assert "none: ERROR (no such process)" in outcome.out
     assert [(names, free_only) for names, _, free_only in control.updates] == [(("kimi",), True)]
+
+
+async def test_live_leaves_alone_what_costs_a_restart_and_says_what_else_would_be(
+    sglctl: Sglctl, control: FakeControl, file: Path
+) -> None:
+    outcome = await sglctl("update", "--live", "draft", "kimi")
+    assert outcome.out.splitlines()[:2] == [
+        "draft: left as it is: the file has it no more, without --live it would be stopped and removed",
+        "kimi: left as it is: it costs a restart",
+    ]
+    assert set(control.servers) == {"kimi", "draft"}
 
 
 async def test_a_broken_file_is_told(sglctl: Sglctl, control: FakeControl, file: Path) -> None:

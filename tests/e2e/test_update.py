@@ -62,7 +62,7 @@ def test_a_change_of_the_command_restarts_that_server_alone(host: Host) -> None:
 
     done = host.ctl("update")
 
-    assert done.stdout == "kimi: stopped\nkimi: updated process group\n"
+    assert done.stdout == "kimi: stopped\nkimi: updated process group\nkimi: restarted\n"
     until(lambda: host.show("kimi")["attempt"] == 2 and host.show("kimi")["healthy"], 30, "healthy again")
     assert b"NEW=1" in Path(f"/proc/{host.show('kimi')['pid']}/environ").read_bytes().split(b"\0")
     assert host.show("other")["pid"] == others
