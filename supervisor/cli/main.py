@@ -36,6 +36,9 @@ def main() -> int:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command. argparse itself exits with 2 on wrong usage."""
+    first = _words(arguments)[:1]
+    if first and not first[0].startswith("-") and first[0] not in VERBS:
+        return _unknown_verb(first[0])
     options = parser(_verb_of(arguments)).parse_args(_with_byte_counts(list(arguments)))
     if options.verb is None:
         from supervisor.cli.shell import interact
@@ -122,10 +125,26 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
 
 def _verb_of(arguments: Sequence[str]) -> str | None:
     """The verb when it is plain to see: no more than -s and -H and their values stand before it."""
+    first = _words(arguments)[:1]
+    return first[0] if first and first[0] in VERBS else None
+
+
+def _words(arguments: Sequence[str]) -> list[str]:
     rest = list(arguments)
     while rest and rest[0] in ("-s", "--socket", "-H"):
         del rest[:2]
-    return rest[0] if rest and rest[0] in VERBS else None
+    return rest
+
+
+def _unknown_verb(word: str) -> int:
+    """argparse would print all verbs in one line of braces."""
+    import difflib
+
+    near = difflib.get_close_matches(word, VERBS, 1, 0.5)
+    guess = f', did you mean "{near[0]}"?' if near else ""
+    complain("usage: sglctl [-s SOCKET] [-H ssh://USER@HOST] VERB ...")
+    complain(f'sglctl: error: there is no verb "{word}"{guess or ";"} `sglctl help` lists them')
+    return codes.USAGE
 
 
 def show_help(_: Client, options: argparse.Namespace) -> int:

@@ -135,6 +135,8 @@ async def test_what_is_no_daemon_gets_one_line_and_no_traceback(sglctl: Sglctl, 
         ["wait", "--timeout", "soon", "kimi"],
         ["tail", "kimi", "stdin"],
         ["signal", "HUP"],
+        ["signal", "FOO", "kimi"],
+        ["signal", "0", "kimi"],
         ["events", "--since", "x"],
         ["status", "--jso"],
     ],
@@ -143,6 +145,20 @@ async def test_wrong_usage_is_2(sglctl: Sglctl, arguments: list[str]) -> None:
     outcome = await sglctl(*arguments)
     assert outcome.code == 2
     assert outcome.err.startswith("usage: sglctl")
+
+
+@pytest.mark.parametrize(
+    ("word", "end"),
+    [
+        ("statsu", ', did you mean "status"? `sglctl help` lists them'),
+        ("restrat", ', did you mean "restart"? `sglctl help` lists them'),
+        ("xyzzy", "; `sglctl help` lists them"),
+    ],
+)
+async def test_the_nearest_verb_is_guessed(sglctl: Sglctl, word: str, end: str) -> None:
+    outcome = await sglctl(word, "kimi")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.splitlines()[1] == f'sglctl: error: there is no verb "{word}"{end}'
 
 
 async def test_help(sglctl: Sglctl) -> None:
