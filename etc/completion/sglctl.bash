@@ -34,7 +34,7 @@ _sglctl() {
         maintail) words='-h --help -f --follow -n --lines --bytes --rank --raw' ;;
         fg) words='-h --help' names=1 ;;
         clear) words='-h --help' names=1 ;;
-        avail) words='-h --help' ;;
+        avail) words='-h --help --json' ;;
         reread) words='-h --help --json' ;;
         update) words='-h --help --live' names=1 ;;
         reload) words='-h --help --live' ;;
@@ -42,7 +42,7 @@ _sglctl() {
         remove) words='-h --help' names=1 ;;
         gpus) words='-h --help --json' ;;
         gpu) words='-h --help release' ;;
-        pid) words='-h --help' names=1 ;;
+        pid) words='-h --help --json' names=1 ;;
         version) words='-h --help --json' ;;
         shutdown) words='-h --help' ;;
         connect) words='-h --help' ;;

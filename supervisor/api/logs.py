@@ -46,7 +46,7 @@ async def read_server_log(call: Call) -> Response:
 async def read_daemon_log(call: Call) -> Response:
     path = call.control.daemon_info().log_path
     if not path:
-        raise RefusedError(404, "the daemon keeps no log file: it logs to its standard error output")
+        raise RefusedError(404, "the daemon keeps no log file: set daemon.log_file, or read its standard error output")
     return await _answer(call, path, server="")
 
 

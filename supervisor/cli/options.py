@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import signal
 
 from supervisor.cli.duration import seconds
-
-TAIL_BYTES = 1600  # supervisorctl's default
 
 
 def status(verb: argparse.ArgumentParser) -> None:
@@ -34,7 +33,7 @@ def restart(verb: argparse.ArgumentParser) -> None:
 
 
 def send_signal(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("signal", metavar="SIGNAL")
+    verb.add_argument("signal", type=_signal, metavar="SIGNAL", help="HUP, SIGHUP or 1")
     names(verb)
 
 
@@ -54,9 +53,13 @@ def tail(verb: argparse.ArgumentParser) -> None:
 def maintail(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("-f", "--follow", action="store_true", help="as it is written, until Ctrl-C")
     amount = verb.add_mutually_exclusive_group()
-    amount.add_argument("-n", "--lines", type=_count, metavar="LINES")
-    amount.add_argument("--bytes", type=_count, default=TAIL_BYTES, metavar="N", help="or -N; 1600 unless told")
-    verb.add_argument("--rank", metavar="TP3", help="only lines whose prefix names this rank")
+    amount.add_argument(
+        "-n", "--lines", type=_count, metavar="LINES", help="the last lines, with --rank those of the rank"
+    )
+    amount.add_argument(
+        "--bytes", type=_count, metavar="N", help="or -N: the last bytes, as supervisorctl has it; 1600 unless told"
+    )
+    verb.add_argument("--rank", metavar="TP3", help="only lines whose prefix names this rank, 20 unless told")
     verb.add_argument("--raw", action="store_true", help="the bytes as they are, control characters too")
 
 
@@ -125,6 +128,7 @@ def gpu(verb: argparse.ArgumentParser) -> None:
 
 def pid(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("name", nargs="?", metavar="NAME|all")
+    as_json(verb)
 
 
 def about(verb: argparse.ArgumentParser) -> None:
@@ -156,6 +160,15 @@ def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 15):
         raise argparse.ArgumentTypeError(f"expected a number, got {text!r}")
     return int(text)
+
+
+def _signal(text: str) -> str:
+    """As the daemon takes it; it may know others than this host only by number."""
+    name = text.upper().removeprefix("SIG")
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= 3 else 0
+    if f"SIG{name}" not in signal.Signals.__members__ and number not in set(signal.Signals):
+        raise argparse.ArgumentTypeError(f'expected a signal such as "HUP" or "1", got {text!r}')
+    return text
 
 
 def _seconds(text: str) -> float:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _UNRESERVED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
 _NAME_WIDTH = 30  # supervisorctl's columns, which scripts cut; a terminal's room goes to the description
 _STATE_WIDTH = 10
+_TAIL_BYTES = 1600  # supervisorctl's default
+_RANK_LINES = 20  # of one rank, unless told: among the last bytes of all there may be none of it
+_LINES_MAX = 1_000_000  # what the daemon takes; it looks back some megabytes for them
 _DOWN = ("STOPPED", "EXITED", "FATAL", "UNKNOWN")
 
 
@@ -90,15 +93,18 @@ def _print_rows(servers: list[Any], unknown: list[str]) -> None:
 def pid(client: Client, options: Namespace) -> int:
     """The daemon's pid, or one server's, or one a line for all."""
     if options.name is None:
-        say(str(client.get("/v1/info")["pid"]))
+        number = client.get("/v1/info")["pid"]
+        say(as_json({"pid": number}) if options.json else str(number))
         return codes.OK
-    if options.name == "all":
-        for server in client.get("/v1/servers")["servers"]:
-            say(str(server["pid"] or 0))
-        return codes.OK
-    number = client.get(f"/v1/servers/{segment(options.name)}")["pid"]
-    say(str(number or 0))
-    return codes.OK if number else codes.NOT_RUNNING
+    everybody = options.name == "all"
+    found = client.get("/v1/servers")["servers"] if everybody else [client.get(f"/v1/servers/{segment(options.name)}")]
+    pids = [{"name": server["name"], "pid": server["pid"]} for server in found]
+    if options.json:
+        say(as_json({"servers": pids} if everybody else pids[0]))
+    else:
+        for one in pids:
+            say(str(one["pid"] or 0))
+    return codes.OK if everybody or pids[0]["pid"] else codes.NOT_RUNNING
 
 
 def version(client: Client, options: Namespace) -> int:
@@ -115,17 +121,19 @@ def tail(client: Client, options: Namespace) -> int:
 
 def maintail(client: Client, options: Namespace) -> int:
     """The end of the daemon's own log."""
-    return _tail(client, "/v1/log", options)
+    try:
+        return _tail(client, "/v1/log", options)
+    except RefusedError as error:
+        complain(f"error: {error}")
+        return codes.ERROR  # not 4: no name was unknown
 
 
 def _tail(client: Client, target: str, options: Namespace) -> int:
-    query = f"lines={options.lines}" if options.lines is not None else f"offset=-{options.bytes}"
-    if options.lines is None and options.bytes == 0:
-        query = "lines=0"
+    lines, query = _amount(options)
     if options.follow:
         query += "&follow=true"
         complain("==> Press Ctrl-C to exit <==")
-    cleaner, keep = LogCleaner(), _rank_filter(options.rank)
+    cleaner, keep = LogCleaner(), _rank_filter(options.rank, lines)
     pieces = client.stream(f"{target}?{query}", forever=options.follow)
     try:
         for text in keep(map(cleaner.feed, pieces)) if not options.raw else ():
@@ -140,8 +148,18 @@ def _tail(client: Client, target: str, options: Namespace) -> int:
     return codes.OK
 
 
-def _rank_filter(rank: str | None) -> Any:
-    """Lines whose bracketed prefix names the rank; a line is judged when it is whole."""
+def _amount(options: Namespace) -> tuple[int | None, str]:
+    """How many of a rank's lines are kept, None for all; and what is asked of the daemon."""
+    if options.rank is not None and not options.follow and options.bytes is None:
+        return _RANK_LINES if options.lines is None else options.lines, f"lines={_LINES_MAX}"
+    if options.lines is not None:
+        return None, f"lines={options.lines}"
+    size = _TAIL_BYTES if options.bytes is None else options.bytes
+    return None, f"offset=-{size}" if size else "lines=0"
+
+
+def _rank_filter(rank: str | None, last: int | None) -> Any:
+    """Lines whose bracketed prefix names the rank, or the last of them; a line is judged when it is whole."""
     if rank is None:
         return iter
     wanted = re.compile(rf"\[[^\]]*\b{re.escape(rank)}\b[^\]]*\]")
@@ -154,7 +172,11 @@ def _rank_filter(rank: str | None) -> Any:
             if kept:
                 yield "".join(kept)
 
-    return keep
+    def keep_last(texts: Iterator[str]) -> Iterator[str]:
+        found = [line for text in keep(texts) for line in text.splitlines(keepends=True)]
+        yield from found[-last:] if last else ()
+
+    return keep if last is None else keep_last
 
 
 def events(client: Client, options: Namespace) -> int:

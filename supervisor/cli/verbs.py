@@ -130,7 +130,7 @@ VERBS: dict[str, Verb] = {
     "maintail": (reading.maintail, "end of the daemon's log", takes.maintail),
     "fg": (reading.tail, "a server's log from now on, until Ctrl-C", takes.fg),
     "clear": (changing.clear, "empty servers' log files", takes.names),
-    "avail": (_avail, "servers of the configuration file", takes.nothing),
+    "avail": (_avail, "servers of the configuration file", takes.as_json),
     "reread": (_reread, "what the configuration file would change", takes.as_json),
     "update": (_update, "bring the configuration file into force", takes.update),
     "reload": (_update, "the same for all servers", takes.reload),

@@ -91,7 +91,9 @@ async def test_signal(sglctl: Sglctl, control: FakeControl, name: str) -> None:
 
 
 async def test_signal_refusals(sglctl: Sglctl) -> None:
-    assert await sglctl("signal", "NOPE", "kimi") == (1, "", "kimi: ERROR (bad signal: NOPE)\n")
+    outcome = await sglctl("signal", "NOPE", "kimi")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.endswith('expected a signal such as "HUP" or "1", got \'NOPE\'\n')
     assert await sglctl("signal", "HUP", "draft") == (3, "draft: ERROR (not running)\n", "")
 
 

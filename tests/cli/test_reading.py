@@ -110,6 +110,17 @@ async def test_pid(sglctl: Sglctl) -> None:
     assert await sglctl("pid", "none") == (4, "", "error: no such server: none\n")
 
 
+async def test_pid_as_json(sglctl: Sglctl) -> None:
+    async def told(*words: str) -> object:
+        return json.loads((await sglctl("pid", "--json", *words)).out)
+
+    draft = {"name": "draft", "pid": None}
+    assert await told() == {"pid": os.getpid()}
+    assert await told("kimi") == {"name": "kimi", "pid": 4242}
+    assert await told("all") == {"servers": [{"name": "kimi", "pid": 4242}, draft]}
+    assert await sglctl("pid", "--json", "draft") == (3, f"{json.dumps(draft)}\n", "")
+
+
 async def test_version(sglctl: Sglctl) -> None:
     assert await sglctl("version") == (0, "0.1.0\n", "")
     assert json.loads((await sglctl("version", "--json")).out)["pid"] == os.getpid()
@@ -155,6 +166,15 @@ async def test_tail(sglctl: Sglctl, log: Path, arguments: list[str], out: str) -
     assert await sglctl("tail", *arguments, "kimi", "stderr") == (0, out, "")
 
 
+async def test_a_ranks_lines_are_counted_and_not_the_others(sglctl: Sglctl, log: Path) -> None:
+    lines = [f"[2025-11-29 10:00:00 TP{number % 8}] line {number}" for number in range(400)]
+    log.write_text("\n".join(lines) + "\n")
+    assert (await sglctl("tail", "-n", "2", "--rank", "TP3", "kimi")).out.splitlines() == [lines[387], lines[395]]
+    assert (await sglctl("tail", "-n", "0", "--rank", "TP3", "kimi")).out == ""
+    assert (await sglctl("tail", "--rank", "TP3", "kimi")).out.count("\n") == 20
+    assert (await sglctl("tail", "-100", "--rank", "TP7", "kimi")).out == f"{lines[399]}\n"
+
+
 async def test_tail_shows_progress_bars_as_lines_and_nothing_hostile(sglctl: Sglctl, log: Path) -> None:
     log.write_bytes(b"0%| | 0/13\r50%|\xe2\x96\x88| 7/13\r\n\x1b[2J\x00\xff\xe2\x80\xae end\tx\n")
     assert (await sglctl("tail", "kimi")).out == "0%| | 0/13\n50%|█| 7/13\n?[2J?�? end\tx\n"
@@ -162,7 +182,11 @@ async def test_tail_shows_progress_bars_as_lines_and_nothing_hostile(sglctl: Sgl
 
 async def test_tail_without_a_log(sglctl: Sglctl) -> None:
     assert await sglctl("tail", "draft") == (4, "", "error: draft has no log file yet\n")
-    assert (await sglctl("maintail")).code == 4
+    outcome = await sglctl("maintail")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert outcome.err == (
+        "error: the daemon keeps no log file: set daemon.log_file, or read its standard error output\n"
+    )
 
 
 async def test_maintail(sglctl: Sglctl, control: FakeControl, tmp_path: Path) -> None:
