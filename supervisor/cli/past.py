@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from supervisor.cli.connection import Client
 
-_COLUMNS = ("  phase", "silent", "idle", "in all", "median", "longest silence", "starts", "from")
+_COLUMNS = ("  phase", "silent", "idle", "in all", "median", "max silence", "starts", "from")
 _EVENTS_TOLD = 3  # the sentences and these fit a screen; `sglctl events` has them all
 
 
@@ -64,24 +64,28 @@ def deadlines(client: Client, options: Namespace) -> int:
         say(as_json({"name": options.name, "deadlines": found}))
         return codes.OK
     passed = {span["phase"] for span in server["start"]["timeline"]} if server["start"] else set()
-    applied = [one for one in found if one["samples"] or one["phase"] in passed]
+    applied = [one for one in found if _has_deadline(one) and (one["samples"] or one["phase"] in passed)]
     shown = found if options.all or not applied else applied
     for row in _aligned([_COLUMNS, *(_deadline_row(one, _running(server)) for one in shown)]):
         say(row)
     if len(shown) < len(found):
-        say(f"  {len(found) - len(shown)} more that never applied: --all")
+        say(f"  {len(found) - len(shown)} more that never applied or have no deadline: --all")
+    if any(one["mode"] == "observe" for one in shown):
+        say("* what was learned is only observed yet")
     return codes.OK
 
 
 def _running(server: Any) -> str:
     """The phase that it is in now; "" when it is in none."""
-    if server["state"] == "RUNNING":
-        return "healthy"
     return str(server["start"]["phase"]) if server["state"] == "STARTING" and server["start"] else ""
 
 
+def _has_deadline(one: Any) -> bool:
+    return any(one[key] is not None for key in ("stall_s", "idle_s", "limit_s"))
+
+
 def _deadline_row(one: Any, running: str) -> tuple[str, ...]:
-    source = "learned, only observed yet" if one["mode"] == "observe" else clean(one["source"])
+    source = clean(one["source"]) + ("*" if one["mode"] == "observe" else "")
     times = (one[key] for key in ("stall_s", "idle_s", "limit_s", "median_s", "longest_silence_s"))
     mark = ">" if one["phase"] == running else " "
     starts = str(one["samples"]) if one["samples"] else "-"

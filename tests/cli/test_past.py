@@ -95,9 +95,10 @@ async def test_deadlines_are_explained(sglctl: Sglctl, control: FakeControl) -> 
     start = StartupView("weights", "weights", 103.0)
     await control.put(snapshot("kimi", "starting", deadlines=views, start=start))
     assert (await sglctl("deadlines", "kimi")).out.splitlines() == [
-        "  phase         silent    idle      in all  median  longest silence  starts  from",
-        "  verify-graph  1 m 35 s  1 m 35 s  15 m    31 s    20 s             4       learned",
-        "> weights       5 m       1 m       40 m    30 s    9 s              2       learned, only observed yet",
+        "  phase         silent    idle      in all  median  max silence  starts  from",
+        "  verify-graph  1 m 35 s  1 m 35 s  15 m    31 s    20 s         4       learned",
+        "> weights       5 m       1 m       40 m    30 s    9 s          2       profile*",
+        "* what was learned is only observed yet",
     ]
     told = json.loads((await sglctl("deadlines", "kimi", "--json")).out)
     assert told["deadlines"][0]["median_s"] == 31.0
@@ -109,6 +110,7 @@ async def test_phases_that_never_applied_are_left_out(sglctl: Sglctl, control: F
         DeadlineView("launch", 8.0, None, 3600.0, "config"),
         DeadlineView("draft-weights", 60.0, 60.0, 600.0, "profile"),
         DeadlineView("weights", 60.0, 60.0, 600.0, "profile", 1, 30.0, 9.0),
+        DeadlineView("healthy", None, None, None, "profile", 1, 0.0, 0.0),
     )
     spans = (SpanView("", "launch", 100.0, 103.0),)
     start = StartupView("healthy", "healthy", 103.0, timeline=spans)
@@ -116,7 +118,7 @@ async def test_phases_that_never_applied_are_left_out(sglctl: Sglctl, control: F
     lines = (await sglctl("deadlines", "kimi")).out.splitlines()
     assert [line.split()[0] for line in lines[1:3]] == ["launch", "weights"]
     assert " ".join(lines[1].split()) == "launch 8 s - 1 h - - - config"
-    assert lines[3] == "  1 more that never applied: --all"
+    assert lines[3] == "  2 more that never applied or have no deadline: --all"
     assert "draft-weights" in (await sglctl("deadlines", "kimi", "--all")).out
     await control.put(snapshot("kimi", deadlines=views[:2]))
     assert "draft-weights" in (await sglctl("deadlines", "kimi")).out, "nothing ever applied, so all are shown"
