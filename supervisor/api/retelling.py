@@ -140,7 +140,8 @@ def _unsaid(why: str, incident: IncidentView) -> str:
     """What the decision's reason adds to what has been told."""
     said = [incident.reason]
     if incident.diagnosis is not None:
-        said += [incident.diagnosis.remedy, incident.diagnosis.cause]
+        cause = incident.diagnosis.cause
+        said += [incident.diagnosis.remedy, f" ({cause})", cause]
     for phrase in filter(None, said):
         why = why.replace(phrase, "")
     clauses = (clause.strip(" :,.") for clause in why.split(";"))

@@ -80,7 +80,10 @@ def _facet(name: str, facet: FacetView, clock: Clock) -> str:
 
 def _votes(snapshot: ServerSnapshot, clock: Clock) -> Iterator[str]:
     """Of those who know something."""
-    yield from (f"{vote.source}: {_vote(vote, clock)}." for vote in snapshot.votes if vote.says != "unknown")
+    for vote in snapshot.votes:
+        known = snapshot.start is not None and vote.source == "log" and vote.says == "moving"
+        if vote.says != "unknown" and not known:
+            yield f"{vote.source}: {_vote(vote, clock)}."
 
 
 def _vote(vote: VoteView, clock: Clock) -> str:

@@ -126,15 +126,16 @@ def _eta_s(start: StartupView) -> float | None:
 
 
 def _backoff(snapshot: ServerSnapshot, clock: Clock) -> str:
-    """Cause, count and next start, each once."""
+    """Count, next start and cause, each once. The cause is last: it may be long, and a terminal cuts lines."""
     cause = _cause(snapshot)
     count = _COUNT.search(cause)
-    parts = [cause[: count.start()] if count else cause]
+    parts = []
     if count or snapshot.restarts:
         parts.append(f"restart {count[1] if count else snapshot.restarts}")
     if snapshot.backoff_until is not None:
         parts.append(f"next start in {format_duration(max(0.0, snapshot.backoff_until - clock.monotonic))}")
-    return ", ".join(parts)
+    told = cause[: count.start()] if count else cause
+    return f"{', '.join(parts)}: {told}" if parts else told
 
 
 def _under_way(snapshot: ServerSnapshot, clock: Clock) -> str:

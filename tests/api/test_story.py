@@ -158,6 +158,7 @@ def test_a_signal_is_told_in_words(vote: VoteView, told: str) -> None:
         ("fatal: 5 restarts within 3600 s spent; last: REASON", "given up (5 restarts within 3600 s spent)"),
         ("quarantine: capture-hang 3 times without getting further: nothing to change at first", None),
         ("relaunch: REASON", "started again"),
+        ("backoff: REASON (capture-hang); restart 1", "started again after a pause (restart 1)"),
         ("", ""),
         ("something: new", "something (new)"),
     ],
@@ -181,7 +182,7 @@ def test_a_stop_that_was_asked_for_is_no_failure() -> None:
 def test_a_start_tells_who_lags_and_what_it_said_last() -> None:
     ranks = tuple(RankView(f"TP{n}", "weights", "weights", 950.0, last_line=f"line of {n}") for n in range(2))
     start = StartupView("weights", "weights", 950.0, ranks, "TP1 still in weights; 1 rank waits for it", 990.0)
-    votes = (VoteView("cpu", "moving", 999.0, "8 cores busy"),)
+    votes = (VoteView("log", "moving", 990.0, "is told above"), VoteView("cpu", "moving", 999.0, "8 cores busy"))
     told = sentences(snapshot("kimi", "starting", attempt=1, start=start, deadline=1030.0, votes=votes), NOW)
     assert told == (
         "kimi is STARTING (weights for 50 s, TP1 slowest); it is wanted up.",

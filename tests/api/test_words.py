@@ -121,16 +121,16 @@ def test_a_stalled_start_says_so() -> None:
 def test_backoff_shows_cause_and_time_left() -> None:
     lifecycle_view = FacetView("backoff", 150.0, "CUDA out of memory")
     assert described("backoff", lifecycle=lifecycle_view, backoff_until=172.0, restarts=1) == (
-        "CUDA out of memory, restart 1, next start in 12 s"
+        "restart 1, next start in 12 s: CUDA out of memory"
     )
 
 
 def test_backoff_tells_the_count_of_its_reason_once() -> None:
     lifecycle_view = FacetView("backoff", 150.0, "exited with status 1 (cuda-oom); restart 2")
     assert described("backoff", lifecycle=lifecycle_view, backoff_until=164.0, restarts=7) == (
-        "exited with status 1 (cuda-oom), restart 2, next start in 4 s"
+        "restart 2, next start in 4 s: exited with status 1 (cuda-oom)"
     )
-    assert described("backoff", lifecycle=lifecycle_view) == "exited with status 1 (cuda-oom), restart 2"
+    assert described("backoff", lifecycle=lifecycle_view) == "restart 2: exited with status 1 (cuda-oom)"
 
 
 @pytest.mark.parametrize(("state", "before"), [("fatal", ""), ("quarantined", "quarantined: ")])
