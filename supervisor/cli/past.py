@@ -45,10 +45,15 @@ def _lines(story: Any) -> Iterator[str]:
     events = [event for event in story["events"] if event["facet"] == "lifecycle"][-_EVENTS_TOLD:]
     if events:
         yield f"last changes (all: sglctl events {clean(story['name'])}):"
-    told = "\n".join(story["sentences"])
     for event in events:
-        said = event["reason"].partition("; ")[0] in told
+        said = _is_said(event["reason"], story)
         yield f"  {event_line({**event, 'reason': '' if said else event['reason']})}"
+
+
+def _is_said(reason: str, story: Any) -> bool:
+    """Whether the sentences have told an event's reason."""
+    remedy = story["diagnosis"]["remedy"] if story["diagnosis"] else ""
+    return reason.partition("; ")[0] in "\n".join(story["sentences"]) or bool(remedy and remedy in reason)
 
 
 def attempt_query(options: Namespace) -> str:

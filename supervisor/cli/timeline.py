@@ -52,7 +52,7 @@ def draw(found: Any, columns: int) -> Iterator[str]:
     if ready is not None:
         spans = list(_until(spans, ready + _BEYOND * (ready - begin)))
     end = ready or max(span["start"] + span["seconds"] for span in spans)
-    stall = _moment(found["stall_at"]) - begin if found["stall_at"] and not found["ready"] else None
+    stall = _moment(found["stall_at"]) - begin if found["stall_at"] and not _over(found) else None
     length = max(end - begin, 1e-3)
     drawn = max(length, stall) if stall is not None and stall < _FAR * length else length
     drawn *= 1.0 if ready is None else 1 + _BEYOND
@@ -63,7 +63,7 @@ def draw(found: Any, columns: int) -> Iterator[str]:
     yield from _legend(spans, found["usual"], columns)
     if stall is not None:
         yield f"{_DEADLINE} called stalled {words(stall)} after the launch, {_left(found['stall_in_s'])}"
-    if found["laggard"] and not found["ready"]:
+    if found["laggard"] and not _over(found):
         yield clean(found["laggard"])
 
 
@@ -74,8 +74,16 @@ def _until(spans: list[Any], end: float) -> Iterator[Any]:
             yield {**span, "seconds": min(span["seconds"], end - span["start"])}
 
 
+def _over(found: Any) -> bool:
+    return bool(found["ready"] or found["ended"])
+
+
 def _outcome(found: Any, length: float) -> str:
-    return f"healthy after {words(length)}" if found["ready"] else f"in {clean(found['phase'])}, {words(length)} so far"
+    if found["ready"]:
+        return f"healthy after {words(length)}"
+    if found["ended"]:
+        return f"ended in {clean(found['phase'])}, {words(length)} after its launch"
+    return f"in {clean(found['phase'])}, {words(length)} so far"
 
 
 def _left(seconds: float) -> str:

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from supervisor.cli.timeline import draw
-from supervisor.snapshot import DeadlineView, FacetView, SpanView, StartupView
+from supervisor.snapshot import DeadlineView, DiagnosisView, ExitView, FacetView, SpanView, StartupView
 from tests.api.fake import FakeControl, snapshot
 from tests.api.test_story import STALL
 from tests.cli.conftest import Sglctl
@@ -42,6 +42,13 @@ async def test_what_was_said_is_not_said_again_with_each_event(sglctl: Sglctl, c
     await control.record("kimi", "stopping", STALL.reason)
     await control.record("kimi", "backoff", f"{STALL.reason}; restart 1")
     assert (await sglctl("why", "kimi")).out.count("no progress for 95 s") == 1
+
+
+async def test_a_remedy_is_not_said_again_with_its_event(sglctl: Sglctl, control: FakeControl) -> None:
+    cause = DiagnosisView("draft-context", "no", "set --context-length 4096")
+    await control.put(snapshot("kimi", "fatal", attempt=3, exit=ExitView(3, 140.0, 1), diagnosis=cause))
+    await control.record("kimi", "fatal", "draft-context: a restart cannot help: set --context-length 4096")
+    assert (await sglctl("why", "kimi")).out.count("set --context-length 4096") == 1
 
 
 async def test_events_of_probes_are_left_to_events(sglctl: Sglctl, control: FakeControl) -> None:
@@ -179,6 +186,7 @@ def drawn(**fields: object) -> list[str]:
         "stall_at": "2025-11-29T12:01:20.000Z",
         "stall_in_s": 20.0,
         "ready": None,
+        "ended": None,
         "spans": spans,
         "usual": {"weights": 31.0},
     }
@@ -230,6 +238,17 @@ def test_the_axis_of_a_finished_start_ends_soon_after_it() -> None:
 
 def test_without_a_start_there_is_nothing_to_draw() -> None:
     assert drawn(spans=[]) == ["kimi: no start is known"]
+
+
+async def test_the_timeline_of_a_failed_start_ends_with_it(sglctl: Sglctl, control: FakeControl) -> None:
+    start = StartupView("weights", "weights", 103.0, timeline=(SpanView("TP0", "weights", 103.0),))
+    gone = ExitView(4, 108.0, 1)
+    await control.put(snapshot("kimi", "fatal", attempt=4, start=start, exit=gone, deadline=190.0))
+    lines = (await sglctl("timeline", "kimi")).out.splitlines()
+    assert lines[0] == "kimi, attempt 4: ended in weights, 5.0 s after its launch"
+    assert not any("stalled" in line for line in lines)
+    told = json.loads((await sglctl("timeline", "kimi", "--json")).out)
+    assert (told["ended"], told["spans"][0]["seconds"]) == ("2025-11-29T12:39:08.000Z", 5.0)
 
 
 async def test_timeline_of_a_running_start(sglctl: Sglctl, control: FakeControl) -> None:

@@ -55,6 +55,8 @@ class Story(msgspec.Struct, frozen=True):
 class Timeline(msgspec.Struct, frozen=True):
     """The phases of one start per rank. `at` is now, or when the attempt's evidence was kept; `stall_at` the deadline.
 
+    `ended` is when the attempt ended, and no phase lasts longer.
+
     `usual` is the median of each phase's seconds in earlier starts.
     """
 
@@ -67,6 +69,7 @@ class Timeline(msgspec.Struct, frozen=True):
     stall_at: str | None
     stall_in_s: float | None
     ready: str | None
+    ended: str | None
     spans: tuple[Span, ...]
     usual: dict[str, float]
 
@@ -115,7 +118,8 @@ def incident(view: IncidentView, clock: Clock) -> Incident:
 
 def timeline(snapshot: ServerSnapshot, clock: Clock) -> Timeline:
     """The start of the snapshot's attempt, as of the clock."""
-    start, deadline = snapshot.start, snapshot.deadline
+    start, deadline, over = snapshot.start, snapshot.deadline, _end(snapshot)
+    until = clock if over is None else Clock(over, clock.wall_of(over))
     return Timeline(
         name=snapshot.name,
         attempt=snapshot.attempt,
@@ -126,9 +130,16 @@ def timeline(snapshot: ServerSnapshot, clock: Clock) -> Timeline:
         stall_at=None if deadline is None else iso(clock.wall_of(deadline)),
         stall_in_s=None if deadline is None else round(deadline - clock.monotonic, 3),
         ready=None if snapshot.ready_since is None else iso(clock.wall_of(snapshot.ready_since)),
-        spans=tuple(span(one, clock) for one in start.timeline) if start else (),
+        ended=None if over is None else iso(clock.wall_of(over)),
+        spans=tuple(span(one, until) for one in start.timeline) if start else (),
         usual={one.phase: one.median_s for one in snapshot.deadlines if one.median_s is not None},
     )
+
+
+def _end(snapshot: ServerSnapshot) -> float | None:
+    """When the snapshot's attempt ended."""
+    view = snapshot.exit
+    return view.at if view is not None and view.attempt == snapshot.attempt else None
 
 
 def bundle(found: Bundle) -> EvidenceBundle:
