@@ -96,8 +96,8 @@ class LogReader:
         """All that is to be reported of lines that were read, in their order."""
         if not samples:
             return matches
-        lines = {line.number: line for line in samples.values()}
-        return sorted([*matches, *(match for line in lines.values() for match in self._sample(line))], key=_number)
+        lines = dict.fromkeys(samples.values())  # one may stand for two kinds
+        return sorted([*matches, *(match for line in lines for match in self._sample(line))], key=_number)
 
     def kind(self, text: str) -> Kind | None:
         """What a line that begins so is a sample of, or that it is passed over; None: it has to be read.

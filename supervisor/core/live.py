@@ -8,6 +8,8 @@ is found as if every line had been read.
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import re
 from collections.abc import Iterator
 from operator import itemgetter
@@ -66,52 +68,53 @@ class LiveReader:
         return self._reader.finish()
 
     def _slices(self, data: bytes) -> Iterator[list[LineMatched]]:
-        """A chunk with returns in it, or with the rest of a long line: most of it may be free of both."""
-        for at in range(0, len(data), _SLICE_BYTES):
-            part = data[at : at + _SLICE_BYTES]
+        """A chunk with returns in it, or with the rest of a long line: what is free of both is read at a glance."""
+        at = 0
+        while at < len(data):
             first = self._cutter.lines + 1
-            pieces = self._cutter.split(part)
+            returned = data.find(b"\r", at)
+            stop = len(data) if returned < 0 else max(data.rfind(b"\n", at, returned) + 1, at)
+            pieces = self._cutter.split(data[at:stop]) if stop > at else None
             if pieces is not None:
                 yield from self._lines(pieces, first)
             else:
-                yield self._reader.read(self._cutter.feed(part))
+                stop = data.find(b"\n", max(at, returned), at + _SLICE_BYTES) + 1 or at + _SLICE_BYTES
+                yield self._reader.read(self._cutter.feed(data[at:stop]))
+            at = stop
 
     def _lines(self, pieces: list[bytes], first: int) -> Iterator[list[LineMatched]]:
-        """Whole lines: at a glance as far as that goes, one by one from where it does not."""
-        if not self._reader.between_tracebacks:
-            yield from self._one_by_one(pieces, first)
-            return
+        """Whole lines: at a glance, but one by one while a traceback is open."""
         glance = _Glance(self._kinds, pieces)
-        if glance.others_bytes > STEP_BYTES:
-            yield from self._one_by_one(pieces, first)
-            return
-        end, matches = self._at_a_glance(glance, first)
-        yield matches
-        if end < len(pieces):
-            yield from self._one_by_one(pieces[end:], first + end)
+        at = 0
+        while at < len(pieces):
+            read = self._at_a_glance if self._reader.between_tracebacks else self._one_by_one
+            at, matches = read(glance, at, first)
+            yield matches
 
-    def _at_a_glance(self, glance: _Glance, first: int) -> tuple[int, list[LineMatched]]:
-        """The matches, and how many of the lines they are of: a traceback's lines have to be read one by one."""
+    def _at_a_glance(self, glance: _Glance, begin: int, first: int) -> tuple[int, list[LineMatched]]:
+        """The matches of a step, and where it ends: at a traceback, at the latest."""
         samples: dict[Kind, Line] = {}
         matches: list[LineMatched] = []
         end = len(glance.pieces)
-        for at in glance.others:
-            self._pass(glance, at, first)
+        size = 0
+        for at in glance.others_from(begin):
+            self._pass(glance, begin, at, first)
             matches += self._step(first + at, glance.pieces[at], samples)
-            if not self._reader.between_tracebacks:
+            size += len(glance.pieces[at])
+            if size >= STEP_BYTES or len(matches) >= _STEP_MATCHES or not self._reader.between_tracebacks:
                 end = at + 1
                 break
         else:
-            self._pass(glance, end, first)
-        for kind, at in glance.newest(end).items():
+            self._pass(glance, begin, end, first)
+        for kind, at in glance.newest(begin, end).items():
             line = self._cutter.line(first + at, glance.pieces[at])
             if kind not in samples or samples[kind].number < line.number:
                 samples[kind] = line
         return end, self._reader.told(matches, samples)
 
-    def _pass(self, glance: _Glance, end: int, first: int) -> None:
+    def _pass(self, glance: _Glance, begin: int, end: int, first: int) -> None:
         """Tells the reader of the calm line before that one: time and rank are taken from it."""
-        at = glance.calm_before(end)
+        at = glance.calm_before(begin, end)
         if at is not None:
             self._reader.pass_over(self._cutter.line(first + at, glance.pieces[at]))
 
@@ -123,19 +126,17 @@ class LiveReader:
             self._kinds.dull(piece)
         return matches
 
-    def _one_by_one(self, pieces: list[bytes], first: int) -> Iterator[list[LineMatched]]:
+    def _one_by_one(self, glance: _Glance, begin: int, first: int) -> tuple[int, list[LineMatched]]:
         samples: dict[Kind, Line] = {}
         matches: list[LineMatched] = []
         size = 0
-        for number, piece in enumerate(pieces, first):
-            if not piece:
-                continue
-            matches += self._step(number, piece, samples)
-            size += len(piece)
-            if size >= STEP_BYTES or len(matches) >= _STEP_MATCHES:
-                yield self._reader.told(matches, samples)
-                samples, matches, size = {}, [], 0
-        yield self._reader.told(matches, samples)
+        for at in range(begin, len(glance.pieces)):
+            if glance.pieces[at]:
+                matches += self._step(first + at, glance.pieces[at], samples)
+            size += len(glance.pieces[at])
+            if size >= STEP_BYTES or len(matches) >= _STEP_MATCHES or self._reader.between_tracebacks:
+                return at + 1, self._reader.told(matches, samples)
+        return len(glance.pieces), self._reader.told(matches, samples)
 
 
 class _Kinds:
@@ -199,35 +200,46 @@ class _Glance:
             others = [at for at, head in enumerate(self._heads) if head and head not in self._kinds]
             self._longer = {at: kind for at in others if (kind := kinds.of_line(pieces[at])) is not None}
             self.others = [at for at in others if at not in self._longer]
-        self.others_bytes = sum([len(pieces[at]) for at in self.others])
+        self._longer_at = list(self._longer)
 
-    def calm_before(self, end: int) -> int | None:
+    def others_from(self, begin: int) -> Iterator[int]:
+        """The lines from there on that have to be read."""
+        return _within(self.others, begin, len(self.pieces))
+
+    def calm_before(self, begin: int, end: int) -> int | None:
         """The line before that one, blank ones not counted, if it is calm."""
         at = end - 1
-        while at >= 0 and not self._heads[at]:
+        while at >= begin and not self._heads[at]:
             at -= 1
-        return at if at >= 0 and self._kind(at) is not None else None
+        return at if at >= begin and self._kind(at) is not None else None
 
     def _kind(self, at: int) -> Kind | None:
         return self._kinds.get(self._heads[at]) or self._longer.get(at)
 
-    def newest(self, end: int) -> dict[Kind, int]:
-        """Where the last line of each sampled kind is, among the lines before `end`."""
-        last = self._last if end == len(self.pieces) else dict(zip(self._heads[:end], range(end), strict=True))
+    def newest(self, begin: int, end: int) -> dict[Kind, int]:
+        """Where the last line of each sampled kind is, among these lines."""
+        whole = end - begin == len(self.pieces)
+        last = self._last if whole else dict(zip(self._heads[begin:end], range(begin, end), strict=True))
         newest: dict[Kind, int] = {}
         calm = [(at, kind) for head, at in last.items() if (kind := self._kinds.get(head)) is not None]
-        for at, kind in (*calm, *self._longer.items()):
-            if kind.sampled and newest.get(kind, -1) < at < end:
+        longer = [(at, self._longer[at]) for at in _within(self._longer_at, begin, end)]
+        for at, kind in (*calm, *longer):
+            if kind.sampled and newest.get(kind, -1) < at:
                 newest[kind] = at
         for kind in [kind for kind in newest if kind.access]:
-            at = self._newest_answer(kind, end)
+            at = self._newest_answer(kind, begin, end)
             if at is not None:
                 newest[kind.of_answers] = at
         return newest
 
-    def _newest_answer(self, kind: Kind, end: int) -> int | None:
+    def _newest_answer(self, kind: Kind, begin: int, end: int) -> int | None:
         """Among access lines one counts more than the others: that of a request that was answered."""
-        for at in range(end - 1, -1, -1):
+        for at in range(end - 1, begin - 1, -1):
             if answers(self.pieces[at]) and self._kind(at) == kind:
                 return at
         return None
+
+
+def _within(places: list[int], begin: int, end: int) -> Iterator[int]:
+    """Those of the ascending places that are among these."""
+    return itertools.islice(places, bisect.bisect_left(places, begin), bisect.bisect_left(places, end))
