@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from supervisor.actions import Probe, StartRecord
 from supervisor.core.budgets import Budgets
 from supervisor.core.diagnose import CauseFinder
+from supervisor.core.figures import count_of
 from supervisor.core.health import HealthBook
 from supervisor.core.history import PhaseClock
 from supervisor.core.progress import Advance, Movement, PhaseTracker
@@ -146,8 +147,8 @@ class Attempt:
         self._view = None
         if advance.movement is Movement.PROGRESS or advance.phase_changed:
             self._moves(now)
-        if (tokens := event.fields.get("capacity_tokens", "")).isdecimal():
-            self.capacity = min(self.capacity or int(tokens), int(tokens))
+        if tokens := count_of(event.fields.get("capacity_tokens", "")):
+            self.capacity = min(self.capacity or tokens, tokens)
         self._finder.observe(event, self._tracker.rank_stage(event.rank))
         return advance
 

@@ -11,6 +11,7 @@ import enum
 
 import msgspec
 
+from supervisor.core.figures import amount_of, count_of
 from supervisor.core.ranks import Rank, Step
 from supervisor.events import LineMatched
 from supervisor.profile import CommandFacts, LogRule, PhaseRule, Profile
@@ -284,22 +285,19 @@ def _family(rule: LogRule) -> str:
 
 def read_bar(rule: LogRule, match: LineMatched) -> ProgressView | None:
     """The bar's numbers, with the time that is left by its own rate."""
-    done, total = match.fields.get("done", ""), match.fields.get("total", "")
-    if not (done.isdecimal() and total.isdecimal()) or int(total) == 0:
+    done, total = count_of(match.fields.get("done", "")), count_of(match.fields.get("total", ""))
+    if done is None or not total:
         return None
     rate = _rate(match.fields.get("rate", ""), match.fields.get("per", ""))
-    left = max(0, int(total) - int(done))
+    left = max(0, total - done)
     eta_s = left / rate if rate else 0.0 if left == 0 else None
-    return ProgressView(int(done), int(total), rule.bar, rate, eta_s)
+    return ProgressView(done, total, rule.bar, rate, eta_s)
 
 
 def _rate(number: str, unit: str) -> float | None:
     """Units per second from "3.00it/s" or "1.25s/it"."""
-    try:
-        value = float(number)
-    except ValueError:
-        return None
-    if value <= 0:
+    value = amount_of(number)
+    if value is None or value <= 0:
         return None
     return 1.0 / value if unit.startswith("s/") else value
 

@@ -6,11 +6,12 @@ import re
 
 import msgspec
 
+from supervisor.core.figures import amount_of
 from supervisor.events import LineMatched
 from supervisor.snapshot import ProgressView, RankView, SpanView
 
 _SPANS_KEPT = 64
-_WORD = re.compile(r"([A-Z_a-z]+)(\d+)")
+_WORD = re.compile(r"([A-Z_a-z]+)(\d{1,9})")
 
 
 class Step(msgspec.Struct):
@@ -122,7 +123,5 @@ class Rank:
 
 
 def _gigabytes(text: str, otherwise: float | None) -> float | None:
-    try:
-        return float(text) if text else otherwise
-    except ValueError:
-        return otherwise
+    amount = amount_of(text)
+    return otherwise if amount is None else amount

@@ -9,6 +9,7 @@ import msgspec
 
 from supervisor.core.clues import Clue
 from supervisor.core.diagnose import CauseFinder, Guess
+from supervisor.core.figures import amount_of
 from supervisor.core.grammar import LogReader
 from supervisor.core.progress import Movement, PhaseTracker
 from supervisor.core.stamps import seconds
@@ -254,16 +255,12 @@ class LogStory:
 
 
 def _number(text: str) -> float:
-    try:
-        return float(text) if text else 0.0
-    except ValueError:
-        return 0.0
+    return amount_of(text) or 0.0
 
 
 def _slower(match: LineMatched, limit_per_s: float) -> bool:
-    try:
-        value = float(match.fields.get("rate", ""))
-    except ValueError:
+    value = amount_of(match.fields.get("rate", ""))
+    if value is None:
         return False
     rate = 1.0 / value if match.fields.get("per", "").startswith("s/") and value else value
     return rate < limit_per_s
