@@ -107,7 +107,8 @@ class ServerLoop:
         try:
             self._handle(event)
         except Exception as bug:  # noqa: BLE001 - whatever it is, all servers depend on this loop and its siblings
-            self._no_tick_before = clock.monotonic() + _BUG_PAUSE_S
+            if isinstance(event, Ticked):  # it stays due; no other event may put off what is due
+                self._no_tick_before = clock.monotonic() + _BUG_PAUSE_S
             self.report_bug(f"handling {type(event).__name__}", bug)
         if handled is not None:
             handled.set()

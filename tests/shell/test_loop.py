@@ -180,3 +180,22 @@ async def test_a_bug_is_logged_with_its_traceback(capsys: pytest.CaptureFixture[
     (line,) = logged
     assert (line["event"], line["server"], line["where"]) == ("bug", "a", "handling StartRequested")
     assert isinstance(line["exc_info"], KeyError)
+
+
+async def test_a_bug_in_an_event_does_not_put_off_what_is_due() -> None:
+    """A line that nobody can read comes again and again; the kill after the grace period must not wait for it."""
+
+    def decide(event: AnyEvent) -> list[AnyAction]:
+        if isinstance(event, LogGrew):
+            raise ArithmeticError
+        return nothing(event)
+
+    stage = Stage(decide)
+    async with turning(stage):
+        await stage.loop.ask(LogGrew(1, 1, 1))
+        stage.server.due = clock.monotonic()
+        await stage.loop.ask(LogGrew(1, 1, 1))
+        with anyio.fail_after(0.5):
+            while Ticked() not in stage.server.seen:
+                await stage.server.handled.wait()
+        stage.server.due = None
