@@ -222,12 +222,12 @@ class Effects:
             if (first := self._watch.first_death) is not None:
                 await self._post(msgspec.structs.replace(first, with_leader=True))
             self._watch.stop()
-        await self._tell_oom(tree)
-        await self._freeze(tree)
+        # Whatever fails around it, the tree is killed and its end is told: the server would never start again.
+        await guarded(self._report_bug, "counting OOM kills", self._tell_oom, tree)
+        await guarded(self._report_bug, "freezing the tree", self._freeze, tree)
         result = await tree.kill(_KILL_LIMIT_S)
         if isinstance(result, TreeEmptied):
-            await self._close(tree)
-        if isinstance(result, TreeEmptied):
+            await guarded(self._report_bug, "closing the tree", self._close, tree)
             result = msgspec.structs.replace(result, kernel_heard=self._host.kernel_heard or self._counts_oom())
         await self._post(result)
 
@@ -263,7 +263,7 @@ class Effects:
         with anyio.move_on_after(_EXIT_NEWS_S):
             await self._exit_posted.wait()
         if self._feed is not None:
-            await self._feed.drain()
+            await guarded(self._report_bug, "reading the log's last words", self._feed.drain)
         tree.close()
         if tree.cgroup:
             await anyio.to_thread.run_sync(tree.cgroup.remove)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing
 
 import anyio
 import anyio.lowlevel
+import msgspec
 
+from supervisor.config import mask_text
 from supervisor.core.live import LiveReader
 from supervisor.edge.tail import SLICE_BYTES, Watcher, follow
 from supervisor.events import AnyEvent, LineMatched, LogGrew, LogUnreadable
@@ -70,14 +73,14 @@ class LogFeed:
 
     async def _finish(self) -> None:
         for event in self._reader.finish():
-            await self._post(event)
+            await self._post(masked(event))
 
     async def drain(self) -> None:
         """Read to the present end of the file: nobody writes it any more. Bounded in time."""
         self._scope.cancel()
         self._pause_scope.cancel()
         await self._idle.wait()  # bounded: the task only has to leave its own scope
-        with anyio.move_on_after(_DRAIN_LIMIT_S), anyio.CancelScope(shield=True):
+        with anyio.move_on_after(_DRAIN_LIMIT_S, shield=True):
             await self._tell()
             await self._rest()
         await self._finish()
@@ -88,6 +91,8 @@ class LogFeed:
         except OSError:
             return  # gone already, and LogUnreadable has been said where it mattered
         try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return  # replaced by something without a last word; the tail has said so
             while data := os.pread(descriptor, SLICE_BYTES, self.offset):
                 await self._take(data, self.offset + len(data), caught_up=len(data) < SLICE_BYTES)
                 await anyio.lowlevel.checkpoint()
@@ -115,5 +120,14 @@ class LogFeed:
             step = next(self._steps, None)
             if step is None:
                 return
-            self._untold.extend(step)
+            self._untold.extend(map(masked, step))
             await anyio.lowlevel.checkpoint()
+
+
+def masked(event: LineMatched) -> LineMatched:
+    """The event without secrets: what it says is kept in the journal and shown to every reader, also on TCP."""
+    text = mask_text(event.text)
+    fields = {name: mask_text(value) for name, value in event.fields.items()}
+    if text == event.text and fields == event.fields:
+        return event
+    return msgspec.structs.replace(event, text=text, fields=fields)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import anyio
@@ -12,6 +13,7 @@ import pytest
 from supervisor.edge.tail import watcher
 from supervisor.events import AnyEvent, LineMatched, LogGrew, LogUnreadable
 from supervisor.profile import load_profile
+from supervisor.shell import logfeed
 from supervisor.shell.logfeed import LogFeed
 
 BEGIN = "[2026-11-29 10:00:02 TP0] Load weight begin. avail mem=78.00 GB\n"
@@ -123,6 +125,27 @@ async def test_a_log_that_cannot_be_read_makes_us_blind_and_says_so(tmp_path: Pa
     assert str(tmp_path) in event.reason
 
 
+@pytest.mark.parametrize("become", [Path.mkdir, os.mkfifo], ids=["folder", "fifo"])
+async def test_a_log_that_became_something_else_has_no_last_words(
+    tmp_path: Path, listener: Listener, become: Callable[[Path], None]
+) -> None:
+    become(tmp_path / "log")
+    with anyio.fail_after(10):
+        await LogFeed(str(tmp_path / "log"), 1, load_profile("sglang"), listener.post).drain()
+    assert listener.events == []
+
+
+async def test_the_drain_ends_even_when_nobody_takes_the_news(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logfeed, "_DRAIN_LIMIT_S", 0.05)
+
+    async def post(_: AnyEvent) -> None:
+        await anyio.sleep_forever()
+
+    append(log, BEGIN)
+    with anyio.fail_after(10):
+        await LogFeed(str(log), 1, load_profile("sglang"), post).drain()
+
+
 async def test_hostile_bytes_pass_without_harm(log: Path, listener: Listener) -> None:
     log.write_bytes(b"\x00\xff\xfe" * 1000 + b"\r\r\n" + b"x" * 10_000_000 + b"\n" + BEGIN.encode())
     feed = LogFeed(str(log), 1, load_profile("sglang"), listener.post)
@@ -180,3 +203,15 @@ async def test_a_hostile_flood_does_not_keep_the_loop_to_itself(log: Path, liste
         await feed.drain()
         tasks.cancel_scope.cancel()
     assert turns > 100
+
+
+async def test_no_secret_leaves_the_log(log: Path, listener: Listener) -> None:
+    words = TRACEBACK.replace(
+        "torch.OutOfMemoryError: CUDA", "ValueError: api_key='S3CRET' Bearer S3CRET https://u:S3CRET@h"
+    )
+    feed = LogFeed(str(log), 1, load_profile("sglang"), listener.post)
+    async for _ in running(feed):
+        append(log, BEGIN + words)
+    told = [event for event in listener.events if isinstance(event, LineMatched) and "***" in event.text]
+    assert told
+    assert "S3CRET" not in repr(listener.events)
