@@ -20,7 +20,7 @@ from typing import cast
 import anyio
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from supervisor.api.access import peer_of
@@ -44,20 +44,21 @@ class Binding:
     def __init__(self, listener: socket.socket, app: ASGIApp, *, owned: bool = True) -> None:
         self.listener = listener
         self.app = app
-        self.path = str(listener.getsockname()) if owned and listener.family == socket.AF_UNIX else ""
+        self.local = listener.family == socket.AF_UNIX
+        self.path = str(listener.getsockname()) if owned and self.local else ""
         self.inode = Path(self.path).stat().st_ino if self.path else 0
 
 
 @asynccontextmanager
 async def serving(bindings: Sequence[Binding], limits: Limits = DEFAULTS) -> AsyncIterator[None]:
     """Serve while the context lasts; its end closes listeners, lets short answers finish, then cuts the rest."""
-    state = ServerState()
-    listeners = [await _listen(binding, state, limits) for binding in bindings]
+    states = [ServerState() for _ in bindings]  # one each: who floods one listener must not lock out the others'
+    listeners = [await _listen(binding, state, limits) for binding, state in zip(bindings, states, strict=True)]
     try:
         yield
     finally:
         with anyio.CancelScope(shield=True):
-            await _end(listeners, state, limits.goodbye_s)
+            await _end(listeners, states, limits.goodbye_s)
             for binding in bindings:
                 _remove_file(binding)
 
@@ -74,7 +75,7 @@ async def _listen(binding: Binding, state: ServerState, limits: Limits) -> async
         proxy_headers=False,  # nobody speaks for somebody else here
         server_header=False,
         date_header=False,
-        limit_concurrency=limits.connections,
+        limit_concurrency=limits.connections if binding.local else limits.tcp_connections,
         timeout_keep_alive=limits.keep_alive_s,
         h11_max_incomplete_event_size=limits.head_bytes,
     )
@@ -84,19 +85,27 @@ async def _listen(binding: Binding, state: ServerState, limits: Limits) -> async
     return await loop.create_server(make, sock=binding.listener, backlog=BACKLOG)
 
 
-async def _end(listeners: Sequence[asyncio.Server], state: ServerState, goodbye_s: float) -> None:
+async def _end(listeners: Sequence[asyncio.Server], states: Sequence[ServerState], goodbye_s: float) -> None:
     for listener in listeners:
         listener.close()
-    for connection in tuple(state.connections):
+    for connection in _connections(states):
         connection.shutdown()
-    if state.tasks:
-        await asyncio.wait(tuple(state.tasks), timeout=goodbye_s)
-    for task in tuple(state.tasks):
+    if tasks := _tasks(states):
+        await asyncio.wait(tasks, timeout=goodbye_s)
+    for task in _tasks(states):
         task.cancel("the daemon ends")
-    if state.tasks:
-        await asyncio.wait(tuple(state.tasks), timeout=goodbye_s)
-    for connection in tuple(state.connections):
+    if tasks := _tasks(states):
+        await asyncio.wait(tasks, timeout=goodbye_s)
+    for connection in _connections(states):
         connection.transport.abort()
+
+
+def _connections(states: Sequence[ServerState]) -> list[ControlProtocol]:
+    return [cast(ControlProtocol, one) for state in states for one in state.connections]
+
+
+def _tasks(states: Sequence[ServerState]) -> list[asyncio.Task[None]]:
+    return [task for state in states for task in state.tasks]
 
 
 class ControlProtocol(H11Protocol):
@@ -117,7 +126,12 @@ class ControlProtocol(H11Protocol):
             "peer": peer,
             "abort": transport.abort,
         }  # uvicorn copies it into each request's scope["state"]
-        self._silence = self.loop.call_later(self._limits.head_timeout_s, self._drop_if_silent)
+        if self.limit_concurrency is not None:  # uvicorn's type; ours always has one
+            if peer is not None and peer.uid in (0, os.geteuid()):
+                self.limit_concurrency += self._limits.admin_connections
+            if len(self.connections) > self.limit_concurrency + self._limits.refused_connections:
+                transport.abort()
+        self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         for timer in (self._silence, self._stall):
@@ -135,9 +149,24 @@ class ControlProtocol(H11Protocol):
             self._stall.cancel()
         super().resume_writing()
 
+    def on_response_complete(self) -> None:
+        self._await_head()
+        super().on_response_complete()
+
+    def _await_head(self) -> None:
+        """Each head has its time, also the second one: uvicorn's keep-alive ends with its first byte."""
+        if self._silence is not None:
+            self._silence.cancel()
+        self._silence = self.loop.call_later(self._limits.head_timeout_s, self._drop_if_silent)
+
     def _drop_if_silent(self) -> None:
-        """No whole request head has arrived since the connection was made."""
-        if cast(object, self.cycle) is None:  # uvicorn types it as always present
+        """No whole request head has arrived since the connection was made or the last answer was complete."""
+        cycle = cast("RequestResponseCycle | None", self.cycle)  # uvicorn types it as always present
+        if cycle is not None and not cycle.response_complete:
+            return
+        if self.transport.get_write_buffer_size():  # the last answer is still being taken, slowly or not at all
+            self._silence = self.loop.call_later(self._limits.send_timeout_s, self.transport.abort)
+        else:
             self.transport.abort()
 
 
@@ -147,7 +176,7 @@ def bind_unix(path: str, mode: int = 0o660, gid: int | None = None) -> socket.so
     The directory is made when missing. OSError says what else went wrong.
     """
     place = Path(path)
-    place.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    _make_directory(place.parent)
     _clear_stale(place)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
     try:
@@ -156,6 +185,15 @@ def bind_unix(path: str, mode: int = 0o660, gid: int | None = None) -> socket.so
         listener.close()
         raise
     return listener
+
+
+def _make_directory(place: Path) -> None:
+    """Everybody may pass through it, whatever the umask: the socket's own mode says who may connect."""
+    before = os.umask(0o022)
+    try:
+        place.mkdir(mode=0o755, parents=True, exist_ok=True)
+    finally:
+        os.umask(before)
 
 
 def _bind_with_mode(listener: socket.socket, path: str, mode: int, gid: int | None) -> None:

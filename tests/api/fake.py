@@ -233,17 +233,30 @@ async def served(
 
 
 @asynccontextmanager
-async def served_on_tcp(control: FakeControl) -> AsyncIterator[int]:
+async def served_on_tcp(control: FakeControl, limits: Limits = DEFAULTS) -> AsyncIterator[int]:
     """The loopback port on which the read-only API of `control` answers."""
     listener = bind_tcp("127.0.0.1", 0)
-    async with serving([Binding(listener, build_tcp_app(control, OWNER))]):
+    async with serving([Binding(listener, build_tcp_app(control, OWNER, limits))], limits):
         yield listener.getsockname()[1]
 
 
 @asynccontextmanager
-async def dialled(path: str | Path) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A bare connection, closed at the end whatever the other side did to it."""
-    reader, writer = await asyncio.open_unix_connection(path)
+async def served_on_both(control: FakeControl, directory: Path, limits: Limits) -> AsyncIterator[tuple[str, int]]:
+    """The socket and the loopback port of one daemon."""
+    path, listener = str(directory / "s"), bind_tcp("127.0.0.1", 0)
+    local = Binding(bind_unix(path), build_app(control, OWNER, limits))
+    async with serving([local, Binding(listener, build_tcp_app(control, OWNER, limits))], limits):
+        yield path, listener.getsockname()[1]
+
+
+@asynccontextmanager
+async def dialled(place: str | Path | int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A bare connection to a socket's path or a port, closed at the end whatever the other side did to it."""
+    match place:
+        case int() as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        case path:
+            reader, writer = await asyncio.open_unix_connection(path)
     try:
         yield reader, writer
     finally:

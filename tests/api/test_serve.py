@@ -9,7 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import httpx
@@ -18,7 +18,7 @@ import pytest
 from supervisor.api.limits import Limits
 from supervisor.api.serve import SocketInUseError, bind_tcp, bind_unix
 from tests.api.conftest import connected
-from tests.api.fake import FakeControl, dialled, served, snapshot
+from tests.api.fake import FakeControl, dialled, served, served_on_both, snapshot
 
 
 def test_the_socket_has_the_mode_and_no_more(tmp_path: Path) -> None:
@@ -241,12 +241,46 @@ async def test_a_body_that_never_comes_is_given_up(tmp_path: Path) -> None:
 
 async def test_the_number_of_connections_is_bounded(tmp_path: Path) -> None:
     async with (
-        served(FakeControl(snapshot()), tmp_path, limits=Limits(connections=3)) as path,
+        served(FakeControl(snapshot()), tmp_path, limits=Limits(connections=1, admin_connections=2)) as path,
         dialled(path),
         dialled(path),
         connected(path) as client,
     ):
         assert (await client.get("/livez")).status_code == 503
+
+
+async def test_a_flood_of_one_listener_leaves_the_other_free(tmp_path: Path) -> None:
+    limits = Limits(connections=4, admin_connections=0, tcp_connections=3, refused_connections=2)
+    async with (
+        AsyncExitStack() as stack,
+        served_on_both(FakeControl(snapshot()), tmp_path, limits) as (path, port),
+        asyncio.timeout(10),
+    ):
+        flood = [await stack.enter_async_context(dialled(port)) for _ in range(5)]
+        answers = [await answered(*one) for one in flood[:3]]
+        assert answers == [b"503"] * 3  # too many are open, and these end
+        flood = flood[3:] + [await stack.enter_async_context(dialled(port)) for _ in range(4)]
+        assert await answered(*flood[-1]) == b""  # beyond what is told 503, connections are not even kept
+        async with connected(path) as client:
+            assert (await client.get("/v1/servers")).status_code == 200
+
+
+async def test_the_second_head_has_its_time_too(tmp_path: Path) -> None:
+    async with (
+        served(FakeControl(snapshot()), tmp_path, limits=Limits(head_timeout_s=0.1, keep_alive_s=60)) as path,
+        dialled(path) as (reader, writer),
+        asyncio.timeout(5),
+    ):
+        writer.write(b"GET /livez HTTP/1.1\r\nHost: d\r\n\r\n")
+        assert b"200" in await reader.readuntil(b"ok\n")
+        writer.write(b"GET /")
+        assert await read_to_end(reader) == b""
+
+
+async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    """The status, b"" when the connection was cut."""
+    writer.write(b"GET /livez HTTP/1.1\r\nHost: d\r\n\r\n")
+    return (await read_or_end(reader))[9:12]
 
 
 async def read_to_end(reader: asyncio.StreamReader) -> bytes:
