@@ -121,12 +121,15 @@ async def watcher() -> AsyncIterator[Watcher]:
         os.close(descriptor)
 
 
-async def follow(path: str, offset: int, watch: Watcher, *, batch_s: float = BATCH_S) -> AsyncGenerator[Chunk, None]:
+async def follow(
+    path: str, offset: int, watch: Watcher, *, batch_s: float = BATCH_S, held: bool = False
+) -> AsyncGenerator[Chunk, None]:
     """Yield the file's bytes from `offset` on, for ever. OSError other than "no such file" ends it: we are blind then.
 
-    An offset beyond the end counts as a truncation. Close it (`aclosing`) when you stop early.
+    `held`: the writer has the file open and never opens it by name again (it is its stdout), so neither do we: another
+    file under the name, however full, is not the log. An offset beyond the end counts as a truncation. Close it (`aclosing`) when you stop early.
     """
-    reader = _Reader(path, offset)
+    reader = _Reader(path, offset, held)
     pause = _Pause(path, watch, batch_s)
     try:
         while True:
@@ -145,9 +148,10 @@ async def follow(path: str, offset: int, watch: Watcher, *, batch_s: float = BAT
 class _Reader:
     """The open file and our place in it."""
 
-    def __init__(self, path: str, offset: int) -> None:
+    def __init__(self, path: str, offset: int, held: bool) -> None:
         self.path = path
         self.offset = offset
+        self._held = held
         self.file: int | None = None
         self._cut = Break.NONE
         self._threaded = False
@@ -195,6 +199,8 @@ class _Reader:
         if held.st_size < self.offset:
             self.offset, self._cut = 0, Break.TRUNCATED
             return held.st_size > 0
+        if self._held:
+            return held.st_size > self.offset
         try:
             named = os.stat(self.path)
         except FileNotFoundError:

@@ -37,6 +37,7 @@ class LogFeed:
         self._reader = LiveReader(profile, attempt, offset)
         self._steps: Iterator[list[LineMatched]] = iter(())  # what is still to be read of the present chunk …
         self._untold: deque[LineMatched] = deque()  # … and to be posted; a cancelled task leaves it to `drain`
+        self._file: tuple[int, int] | None = None  # device and inode, once something was read
         self._bytes = 0
         self._lines = 0
         self._grew_at = 0.0
@@ -51,8 +52,9 @@ class LogFeed:
         self._idle = anyio.Event()
         try:
             with self._scope:
-                async with aclosing(follow(self.path, self.offset, watch)) as chunks:
+                async with aclosing(follow(self.path, self.offset, watch, held=True)) as chunks:
                     async for chunk in chunks:
+                        self._file = self._file or _identity(self.path)
                         if chunk.cut:
                             self._reader.restart(chunk.offset)
                         await self._take(chunk.data, chunk.offset + len(chunk.data), caught_up=chunk.caught_up)
@@ -91,8 +93,9 @@ class LogFeed:
         except OSError:
             return  # gone already, and LogUnreadable has been said where it mattered
         try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return  # replaced by something without a last word; the tail has said so
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode) or self._file not in (None, (found.st_dev, found.st_ino)):
+                return  # something else has the name now: its words are not the log's
             while data := os.pread(descriptor, SLICE_BYTES, self.offset):
                 await self._take(data, self.offset + len(data), caught_up=len(data) < SLICE_BYTES)
                 await anyio.lowlevel.checkpoint()
@@ -131,3 +134,11 @@ def masked(event: LineMatched) -> LineMatched:
     if text == event.text and fields == event.fields:
         return event
     return msgspec.structs.replace(event, text=text, fields=fields)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -146,6 +146,20 @@ async def test_the_drain_ends_even_when_nobody_takes_the_news(log: Path, monkeyp
         await LogFeed(str(log), 1, load_profile("sglang"), post).drain()
 
 
+async def test_a_file_that_takes_the_logs_name_is_not_the_log(log: Path, listener: Listener) -> None:
+    """Somebody else's logrotate: the child's stdout stays what it was, and so does what we read."""
+    feed = LogFeed(str(log), 1, load_profile("sglang"), listener.post)
+    with log.open("a", buffering=1) as stdout:
+        async for _ in running(feed):
+            stdout.write(BEGIN)
+            await listener.until("weights-begin")
+            log.rename(log.with_suffix(".1"))
+            log.write_text(READY + BEGIN * 10)
+            stdout.write(READY)
+            await listener.until("ready")
+    assert listener.rules() == ["weights-begin", "ready"], "nor are its last words the log's"
+
+
 async def test_hostile_bytes_pass_without_harm(log: Path, listener: Listener) -> None:
     log.write_bytes(b"\x00\xff\xfe" * 1000 + b"\r\r\n" + b"x" * 10_000_000 + b"\n" + BEGIN.encode())
     feed = LogFeed(str(log), 1, load_profile("sglang"), listener.post)
