@@ -187,7 +187,7 @@ async def test_a_bug_in_an_event_does_not_put_off_what_is_due() -> None:
 
     def decide(event: AnyEvent) -> list[AnyAction]:
         if isinstance(event, LogGrew):
-            raise ArithmeticError
+            raise KeyError("hostile")
         return nothing(event)
 
     stage = Stage(decide)
