@@ -26,7 +26,7 @@ from supervisor.config.model import (
     StopConfig,
     port_of,
 )
-from supervisor.config.secrets import is_secret, mask, mask_command
+from supervisor.config.secrets import is_secret, mask, mask_command, mask_text
 
 __all__ = [
     "DEFAULT_ENGINE",
@@ -60,5 +60,6 @@ __all__ = [
     "load",
     "mask",
     "mask_command",
+    "mask_text",
     "port_of",
 ]

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
+import anyio
 import anyio.to_thread
 import msgspec
 import structlog
@@ -15,16 +16,18 @@ import structlog
 from supervisor.core.grammar import LogReader
 from supervisor.core.server import Server
 from supervisor.edge.cgroup import CgroupRoot, ServerCgroup
-from supervisor.edge.process import Tree, adopt
-from supervisor.events import LineMatched, TreeStuck
+from supervisor.edge.process import Tree, adopt, markers_of
+from supervisor.events import LineMatched, Spawned, TreeStuck
 from supervisor.lines import LineCutter
 from supervisor.profile import Profile
 from supervisor.saved import SavedAttempt, SavedServer
 from supervisor.shell import clock
+from supervisor.shell.logfeed import masked
 from supervisor.shell.states import StateStore
 from supervisor.shell.trees import TreeRecord, TreeStore
 
 _KILL_LIMIT_S = 20.0
+_LOOK_LIMIT_S = 10.0
 # Only the end of a log is read again, and of a starting server also the beginning: what a serving one's start said is
 # in the record, what it said while nobody watched is at the end. A flood in between must not hold up our own start.
 _TAIL_BYTES = 4 * 2**20
@@ -50,7 +53,7 @@ class Inheritance(msgspec.Struct, frozen=True):
 
 
 async def inherit(
-    servers: Iterable[str], trees: TreeStore, states: StateStore, cgroups: CgroupRoot | None
+    servers: Iterable[str], trees: TreeStore, states: StateStore, cgroups: CgroupRoot | None, state_dir: Path
 ) -> dict[str, Inheritance]:
     """What each configured server inherits. Ends every tree that nobody can take over.
 
@@ -67,6 +70,7 @@ async def inherit(
     for cgroup in cgroups.leftovers() if cgroups else ():
         if cgroup.path not in kept:
             await _end_cgroup(cgroup)
+    await _end_unrecorded(state_dir, {record.marker for record in records})
     return found
 
 
@@ -129,16 +133,36 @@ async def _end(record: TreeRecord, trees: TreeStore, why: str) -> None:
         tree = adopt(record.spawned, record.server, record.marker, cgroup)
     else:  # if there is a process, then its marker or its cgroup tells
         tree = Tree(record.spawned, record.server, record.marker, None, cgroup)
+    await _kill(tree, why)
+    trees.remove(record.server)
+
+
+async def _kill(tree: Tree, why: str) -> None:
     try:
         result = await tree.kill(_KILL_LIMIT_S)
     finally:
         tree.close()
     if isinstance(result, TreeStuck):
         names = ", ".join(f"pid {process.pid} ({process.state}, {process.command})" for process in result.processes)
-        raise LeftoverProblem(f"cannot start: {record.server} from before cannot be killed: {names}")
+        raise LeftoverProblem(f"cannot start: {tree.server} from before cannot be killed: {names}")
     if result.killed:
-        log.warning("leftover killed", server=record.server, why=why, processes=result.killed)
-    trees.remove(record.server)
+        log.warning("leftover killed", server=tree.server, why=why, processes=result.killed)
+
+
+async def _end_unrecorded(state_dir: Path, recorded: set[str]) -> None:
+    """A tree whose record was lost or damaged, and that has no cgroup: its marker is all that tells of it.
+
+    Its leader is unknown, so that nobody could tell its exit or its log: it is ended rather than adopted.
+    """
+    carried: set[str] = set()
+    with anyio.move_on_after(_LOOK_LIMIT_S) as limit:
+        carried = await anyio.to_thread.run_sync(markers_of, state_dir, abandon_on_cancel=True)
+    if limit.cancelled_caught:
+        log.warning("state", problem="cannot look for servers without a record: a process stuck in the kernel hides its"
+                    " environment; those of which there is a record are known all the same")  # fmt: skip
+    for marker in sorted(carried - recorded):
+        server, attempt = marker.rsplit(":", 2)[:2]
+        await _kill(Tree(Spawned(int(attempt), 0), server, marker, None, None), "its record is lost")
 
 
 async def _end_cgroup(cgroup: ServerCgroup) -> None:
@@ -185,7 +209,7 @@ def _read(path: str, begin: int, end: int) -> bytes:
 
 def _tell(server: Server, profile: Profile, saved: SavedAttempt, times: _Times, data: bytes, offset: int) -> None:
     for event in LogReader(profile, saved.number).read(LineCutter(offset=offset).feed(data)):
-        server.recall(event, times.of(event))
+        server.recall(masked(event), times.of(event))
 
 
 class _Times:

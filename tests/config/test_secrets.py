@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from supervisor.config import is_secret, mask, mask_command
+from supervisor.config import is_secret, mask, mask_command, mask_text
 
 
 @pytest.mark.parametrize(
@@ -74,3 +76,59 @@ def test_values_in_a_command_are_hidden() -> None:
 def test_json_in_an_argument_is_no_assignment() -> None:
     override = '{"max_position_embeddings": 4096, "note": "a=b"}'
     assert mask_command(["--json-model-override-args", override])[1] == override
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("ServerArgs(model='/m', api_key='S3CRET', tp=1)", "ServerArgs(model='/m', api_key='***', tp=1)"),
+        ("ServerArgs(admin_api_key='S3CR", "ServerArgs(admin_api_key='***"),  # cut
+        ("python -m engine --api-key S3CRET --port 1", "python -m engine --api-key *** --port 1"),
+        ("['--api-key', 'S3CRET', '--port']", "['--api-key', '***', '--port']"),
+        ("--admin-api-key=S3CRET", "--admin-api-key=***"),
+        ("Authorization: Bearer S3CRET-x", "Authorization: Bearer ***"),
+        ("{'authorization': 'Bearer S3CRET'}", "{'authorization': '***'}"),
+        ("Authorization: ApiKey S3CRET", "Authorization: *** ***"),
+        ('{"api_key": "S3CRET"}', '{"api_key": "***"}'),
+        (r"{\"api_key\": \"S3CRET\"}", r'{\"api_key\": \"***"}'),
+        ("x-api-key: S3CRET", "x-api-key: ***"),
+        ("HF_TOKEN=S3CRET python", "HF_TOKEN=*** python"),
+        ("GET /v1?token=S3CRET&x=1", "GET /v1?token=***&x=1"),
+        ("https://user:S3CRET@host/x", "https://user:***@host/x"),
+        ("cannot clone https://hf_S3CRET0123456789@host/x", "cannot clone https://***@host/x"),
+        ("message='api_key=S3CRET'", "message='api_key=***'"),
+    ],
+)  # fmt: skip
+def test_secrets_in_text_are_hidden(text: str, shown: str) -> None:
+    assert mask_text(text) == shown
+    assert mask_text(shown) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Decode batch. #running-req: 1, #token: 512, token usage: 0.01, cuda graph: True",
+        "KeyError: 'model.layers.0.mlp.gate_proj.weight'",
+        "unexpected keyword argument 'x'; missing key: 'layers.0'",
+        "max_total_num_tokens=124000, chunked_prefill_size=8192, tokenizer_path='/models/m', api_key=None",
+        "--tokenizer-path /models/m --max-total-tokens 4096",
+        "init_method=tcp://127.0.0.1:29500 ssh://git@host http://[::1]:30000/health",
+        "bearer token required",
+        "",
+    ],
+)
+def test_the_cause_of_a_failure_stays_visible(text: str) -> None:
+    assert mask_text(text) == text
+
+
+@pytest.mark.parametrize("piece", ["key", "key=", "key='", "a-", "://", "://a:", "--key ", "bearer ", "key=a ", '\\"'])
+def test_hostile_text_is_masked_in_linear_time(piece: str) -> None:
+    begun = time.perf_counter()
+    mask_text("key " + piece * (64 * 1024 // len(piece)))
+    assert time.perf_counter() - begun < 1.0
+
+
+def test_secrets_within_words_and_values_are_hidden() -> None:
+    command = ["run", "--hdr", "Authorization: Bearer S3CRET", "--json", '{"api_key": "S3CRET"}', "db://u:S3CRET@h"]
+    assert "S3CRET" not in " ".join(mask_command(command))
+    assert mask({"DATABASE_URL": "postgres://u:S3CRET@h/db"}) == {"DATABASE_URL": "postgres://u:***@h/db"}
