@@ -127,7 +127,8 @@ async def follow(
     """Yield the file's bytes from `offset` on, for ever. OSError other than "no such file" ends it: we are blind then.
 
     `held`: the writer has the file open and never opens it by name again (it is its stdout), so neither do we: another
-    file under the name, however full, is not the log. An offset beyond the end counts as a truncation. Close it (`aclosing`) when you stop early.
+    file under the name, however full, is not the log. An offset beyond the end counts as a truncation. Close it
+    (`aclosing`) when you stop early.
     """
     reader = _Reader(path, offset, held)
     pause = _Pause(path, watch, batch_s)
