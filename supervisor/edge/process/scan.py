@@ -1,9 +1,10 @@
 """Finds the processes of a tree in /proc, whatever they did to sessions, parents and titles.
 
 A process belongs to a tree when its environment carries the tree's marker, or it is in a session of the tree, or its
-parent belongs to it, or it was seen in it before. One that is double-forked, has its own session *and* wiped its
-environment (`env -i`) leaves none of these traces: only its cgroup tells, or, without one, that the kernel handed it
-to the daemon (subreaper), see `orphans`.
+parent belongs to it, or it was seen in it before. A member does not make its session the tree's: somebody may run one
+command with a server's environment in his login, see `Traces.sessions`. One that is double-forked, has its own session
+*and* wiped its environment (`env -i`) leaves none of these traces: only its cgroup tells, or, without one, that the
+kernel handed it to the daemon (subreaper), see `orphans`.
 
 Reading `environ` takes the process's memory lock, which a process stuck in the kernel may hold for ever: callers run
 `members` in a thread that they can abandon, and ask again with `read_environment=False`. `stat` never blocks.
@@ -12,7 +13,7 @@ Reading `environ` takes the process's memory lock, which a process stuck in the 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TypeAlias
 
 import msgspec
@@ -44,37 +45,79 @@ class Process(msgspec.Struct, frozen=True):
         return self.state not in "ZX"
 
 
+class Sighting(msgspec.Struct, frozen=True):
+    """One look at a tree: its processes, and those of their sessions that are the tree's own."""
+
+    processes: list[Process]
+    sessions: set[int]
+
+
 class Traces(msgspec.Struct):
     """What a tree is recognised by; `remember` the result of every scan: traces outlive those who left them."""
 
     start_ticks: int
     marker: bytes
-    sessions: set[int]
+    sessions: set[int]  # whose every process is a member, with or without another trace
     seen: dict[int, int]  # pid → start_ticks
 
     def match(self, process: Process) -> bool:
         return process.session in self.sessions or self.seen.get(process.pid) == process.start_ticks
 
-    def remember(self, processes: Iterable[Process], own_session: int) -> None:
+    def remember(self, sighting: Sighting) -> None:
         """Keep what this scan found, and only that: a session nobody is in any more may be reused by a stranger."""
-        found = list(processes)
-        self.seen = {process.pid: process.start_ticks for process in found}
-        self.sessions = {process.session for process in found} - {0, own_session}
+        self.seen = {process.pid: process.start_ticks for process in sighting.processes}
+        self.sessions = sighting.sessions
 
 
-def members(traces: Traces, *, read_environment: bool = True) -> list[Process]:
-    """Every process of the tree, zombies included. Scans all of /proc: 30-60 µs a process of the machine."""
+def members(traces: Traces, listed: Collection[int] = (), *, read_environment: bool = True) -> Sighting:
+    """Every process of the tree, zombies included; `listed` are those that its cgroup tells.
+
+    Scans all of /proc: 30-60 µs a process of the machine.
+    """
     everybody = {process.pid: process for process in all_processes()}
+    spared = _line_of(os.getpid(), everybody)
     # Nobody is older than the tree's first process, which spares most of the machine a look.
-    young = [process for process in everybody.values() if process.start_ticks >= traces.start_ticks]
-    found = {process.pid: process for process in young if traces.match(process)}
+    young = [one for one in everybody.values() if one.start_ticks >= traces.start_ticks and one.pid not in spared]
+    found = {process.pid: process for process in young if process.pid in listed or traces.match(process)}
     if read_environment:
         for process in young:
             # One that sleeps in the kernel (D) may hold its memory lock: it is asked when it wakes.
-            if process.pid not in found and process.state not in "ZXD" and carries_marker(process.pid, traces.marker):
+            if process.pid not in found and process.state not in "ZXD" and _is_marked(process.pid, traces.marker):
                 found[process.pid] = process
     _add_children(found, young)
-    return list(found.values())
+    return Sighting(list(found.values()), _own_sessions(found, everybody, traces))
+
+
+def _line_of(pid: int, everybody: dict[int, Process]) -> set[int]:
+    """A process and its ancestors: we may have been started by hand with a server's environment."""
+    line: set[int] = set()
+    while pid in everybody and pid not in line:
+        line.add(pid)
+        pid = everybody[pid].parent
+    return line
+
+
+def _own_sessions(found: dict[int, Process], everybody: dict[int, Process], traces: Traces) -> set[int]:
+    """The sessions that the tree has made: nobody can join a session, so who leads it tells whose it is.
+
+    Of one whose leader has ended, that he was seen in the tree, or that only members are in it.
+    """
+    own: set[int] = set()
+    for session in {process.session for process in found.values()} - {0, os.getsid(0)}:
+        if session in everybody:
+            made_here = session in found
+        else:
+            made_here = session in traces.sessions or session in traces.seen
+            made_here = made_here or all(one.pid in found for one in everybody.values() if one.session == session)
+        if made_here:
+            own.add(session)
+    return own
+
+
+def _is_marked(pid: int, marker: bytes) -> bool:
+    """A helper of ours has the marker too when we were started by hand with a server's environment."""
+    environment = _environment_of(pid)
+    return marker in environment and HELPER_NAME.encode() + b"=" not in environment
 
 
 def _add_children(found: dict[int, Process], young: list[Process]) -> None:
@@ -136,11 +179,15 @@ def read_stat(pid: int) -> Process | None:
 
 def carries_marker(pid: int, marker: bytes) -> bool:
     """Whether the environment the process was executed with has the marker. False also when we may not look."""
+    return marker in _environment_of(pid)
+
+
+def _environment_of(pid: int) -> bytes:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            return marker in file.read()
+            return file.read()
     except OSError:
-        return False
+        return b""
 
 
 def wait_channel(pid: int) -> str:

@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import anyio
@@ -108,22 +109,24 @@ class Tree:
         self.known_pids.update(process.pid for process in listed)
         if self.cgroup and not thorough:
             return listed
-        found = {process.pid: process for process in listed + await self._scan()}
+        found = {process.pid: process for process in listed + await self._scan({process.pid for process in listed})}
         return [process for process in found.values() if process.alive]
 
-    async def _scan(self) -> list[scan.Process]:
-        found: list[scan.Process] | None = None
+    async def _scan(self, listed: set[int]) -> list[scan.Process]:
+        seen: scan.Sighting | None = None
         with anyio.move_on_after(SCAN_LIMIT_S):
-            found = await anyio.to_thread.run_sync(self._look_everywhere, abandon_on_cancel=True, limiter=self._scans)
-        if found is None:
+            look = partial(self._look_everywhere, listed)
+            seen = await anyio.to_thread.run_sync(look, abandon_on_cancel=True, limiter=self._scans)
+        if seen is None:
             # A process stuck in the kernel holds up the read of its environ: do without environments this time.
-            found = scan.members(self._traces, read_environment=False)
-        self._traces.remember(found, os.getsid(0))
-        self.known_pids.update(process.pid for process in found)
-        return found
+            seen = scan.members(self._traces, listed, read_environment=False)
+        self._traces.remember(seen)
+        self.known_pids.update(process.pid for process in seen.processes)
+        return seen.processes
 
-    def _look_everywhere(self) -> list[scan.Process]:
-        return scan.members(self._traces) + self._strays()
+    def _look_everywhere(self, listed: set[int]) -> scan.Sighting:
+        seen = scan.members(self._traces, listed)
+        return scan.Sighting(seen.processes + self._strays(), seen.sessions)
 
     def knows(self, process: scan.Process) -> bool:
         """Whether the process was seen in this tree before, or is in a session of it."""
@@ -165,7 +168,7 @@ class Tree:
             if quiet >= (1 if self.cgroup else 2) or (left and time.monotonic() > until):
                 return left
             before = dead
-            _kill_all(left, victims)
+            _kill_all(left, victims, self._traces.sessions)
             self._reap_leader()
             await anyio.sleep(pause_s)
             pause_s = min(pause_s * 1.5, 0.05)
@@ -206,10 +209,12 @@ def _unseen(problem: OSError) -> scan.Process:
     return scan.Process(0, 0, 0, 0, 0, "?", f"cannot look for processes: {problem.strerror}")
 
 
-def _kill_all(processes: list[scan.Process], victims: set[scan.Identity]) -> None:
-    """Groups first: the kernel signals a group at one stroke, so that no fork within it gets away."""
-    own_session = os.getsid(0)
-    for group in {process.group for process in processes if process.session != own_session} - {0}:
+def _kill_all(processes: list[scan.Process], victims: set[scan.Identity], sessions: set[int]) -> None:
+    """Groups first: the kernel signals a group at one stroke, so that no fork within it gets away.
+
+    Only in the tree's own sessions: in anybody else's, a member shares its group with strangers.
+    """
+    for group in {process.group for process in processes if process.session in sessions} - {0}:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
     for process in processes:

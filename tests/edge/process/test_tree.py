@@ -214,6 +214,67 @@ async def test_a_title_with_parentheses_and_newlines(start: Starter) -> None:
     await killed(tree)
 
 
+# --- what is not the tree's ----------------------------------------------------------------------------------------
+
+
+async def test_a_login_in_which_one_command_has_the_servers_environment_lives_on(
+    start: Starter, cgroup: ServerCgroup | None, tmp_path: Path
+) -> None:
+    """`env $(xargs -0 < /proc/PID/environ) …` is a usual step of debugging; the command is ended, the login is not."""
+    tree = await start("sh", "-c", "sleep 600 & wait", cgroup=cgroup)
+    script = f"sleep 601 & env SGLSUP_TREE='{tree.marker}' sleep 602 & sleep 603 | sleep 604 & echo; wait %1 %3"
+    clean = {"PATH": os.environ["PATH"], "SGLSUP_TEST_RUN": os.environ["SGLSUP_TEST_RUN"]}
+    login = subprocess.Popen(["sh", "-c", script], env=clean, start_new_session=True, stdout=subprocess.PIPE)
+    try:
+        await until(lambda: len(settlers(tree.marker)) == 2 and len(group_of(login.pid)) == 5)
+        await tree.members(thorough=True)  # as the daemon's watch does all the time
+        await killed(tree)
+        assert carriers(tree.marker) == []
+        assert len(group_of(login.pid)) == 4
+        assert login.poll() is None
+    finally:
+        os.killpg(login.pid, signal.SIGKILL)
+        login.communicate()
+
+
+async def test_a_session_whose_leader_has_ended_is_the_trees_when_only_members_are_in_it(start: Starter) -> None:
+    """A daemonized process: nobody saw who made its session, and a child of it wipes its environment later."""
+    inner = "echo $$ > inner; read line < fifo; env -i sleep 600 & exit"
+    tree = await start(
+        "sh",
+        "-c",
+        f"mkfifo fifo; (setsid sh -c 'sh -c \"{inner.replace('$', chr(92) + '$')}\" & exit' &) ; exec sleep 601",
+    )
+    place = Path(tree.spawned.log_path).parent
+    await until(lambda: (place / "inner").exists() and (place / "inner").read_text())
+    inner_pid = int((place / "inner").read_text())
+    session = int(stat_of(inner_pid).rpartition(")")[2].split()[3])
+    await until(lambda: not stat_of(session))
+    assert inner_pid in [process.pid for process in await tree.members()]
+    (place / "fifo").write_text("go\n")
+    await until(lambda: in_session(session) and inner_pid not in in_session(session))
+    await killed(tree)
+    assert in_session(session) == []
+
+
+def in_session(session: int) -> list[int]:
+    """Its living processes, found without the code under test."""
+    return living_by_field(3, session)
+
+
+def group_of(leader: int) -> list[int]:
+    return living_by_field(2, leader)
+
+
+def living_by_field(index: int, number: int) -> list[int]:
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        fields = stat_of(int(name)).rpartition(")")[2].split()
+        if fields and fields[0] not in "ZX" and int(fields[index]) == number:
+            found.append(int(name))
+    return found
+
+
 # --- processes that survive SIGKILL --------------------------------------------------------------------------------
 
 
