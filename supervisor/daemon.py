@@ -161,7 +161,7 @@ class Daemon:
 
     async def _inherit(self, host: Host) -> dict[str, Inheritance]:
         try:
-            return await inherit(self._config.servers, self._trees, self._states, host.cgroups)
+            return await inherit(self._config.servers, self._trees, self._states, host.cgroups, host.state_dir)
         except LeftoverProblem as problem:
             raise StartupProblem(str(problem)) from None
 

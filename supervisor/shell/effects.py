@@ -182,7 +182,7 @@ class Effects:
             command=config.command,
             environment=build(config, self._host.environment, self._host.devices.leased(self._settings.name)),
             log_path=str(path),
-            marker=new_marker(self._settings.name, attempt),
+            marker=new_marker(self._settings.name, attempt, self._host.state_dir),
             directory=config.directory or "/",
             user=config.user or "",
             group=config.group or "",

@@ -1,7 +1,7 @@
 """Starts, watches, signals, adopts and kills one attempt's process tree."""
 
 from supervisor.edge.process.household import Household
-from supervisor.edge.process.scan import MARKER_NAME, Process
+from supervisor.edge.process.scan import MARKER_NAME, Process, markers_of
 from supervisor.edge.process.spawn import (
     Limit,
     SpawnPlan,
@@ -24,6 +24,7 @@ __all__ = [
     "adopt",
     "become_subreaper",
     "ignore_orphan_signals",
+    "markers_of",
     "new_marker",
     "protect_from_oom",
     "spawn",

@@ -12,8 +12,11 @@ Reading `environ` takes the process's memory lock, which a process stuck in the 
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
@@ -180,6 +183,43 @@ def read_stat(pid: int) -> Process | None:
 def carries_marker(pid: int, marker: bytes) -> bool:
     """Whether the environment the process was executed with has the marker. False also when we may not look."""
     return marker in _environment_of(pid)
+
+
+def home(state_dir: str | Path) -> str:
+    """Stands in a marker for the state directory of the daemon that made it; the directory itself may get lost."""
+    return hashlib.sha256(os.path.realpath(state_dir).encode()).hexdigest()[:8]
+
+
+def markers_of(state_dir: str | Path) -> set[str]:
+    """The markers, made for this state directory, that living processes carry whose environment we may read.
+
+    Blocks as long as a process stuck in the kernel holds its memory lock: for a thread.
+    """
+    everybody = {process.pid: process for process in all_processes()}
+    spared = _line_of(os.getpid(), everybody)
+    ours = re.compile(rf".+:[0-9]+:{home(state_dir)}-[0-9a-f]+")  # as `new_marker` makes them
+    found: set[str] = set()
+    for process in everybody.values():
+        if process.pid in spared or process.state in "ZXD":
+            continue
+        marker = _marker_in(_environment_of(process.pid))
+        if ours.fullmatch(marker) and _same_root(process.pid):
+            found.add(marker)
+    return found
+
+
+def _marker_in(environment: bytes) -> str:
+    """The marker; "" when there is none, or it is a helper's."""
+    entries = dict(entry.partition(b"=")[::2] for entry in environment.split(b"\0"))
+    return "" if HELPER_NAME.encode() in entries else entries.get(MARKER_NAME.encode(), b"").decode(errors="replace")
+
+
+def _same_root(pid: int) -> bool:
+    """Another container's state directory may have the very path of ours."""
+    try:
+        return os.path.samefile(f"/proc/{pid}/root", "/")
+    except OSError:
+        return False
 
 
 def _environment_of(pid: int) -> bytes:

@@ -73,9 +73,13 @@ class _RefusedError(Exception):
         self.permanent = permanent
 
 
-def new_marker(server: str, attempt: int) -> str:
-    """The value of SGLSUP_TREE for one attempt, unguessable so that nobody gets swept by chance."""
-    return f"{server}:{attempt}:{secrets.token_hex(8)}"
+def new_marker(server: str, attempt: int, state_dir: str | Path = "") -> str:
+    """The value of SGLSUP_TREE for one attempt, unguessable so that nobody gets swept by chance.
+
+    It also tells whose it is: other daemons on the host, each with its state directory, may have servers of this name.
+    """
+    home = f"{scan.home(state_dir)}-" if state_dir else ""
+    return f"{server}:{attempt}:{home}{secrets.token_hex(8)}"
 
 
 async def spawn(plan: SpawnPlan, cgroup: Cgroup | None = None) -> Tree | SpawnFailed:
