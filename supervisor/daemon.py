@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import fcntl
 import os
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -383,29 +384,52 @@ def _make_directories(config: Config) -> None:
 
 
 class _lock:  # noqa: N801 - a context manager
-    """One daemon per state directory. The kernel lets the lock go when we die, however we die."""
+    """One daemon per state directory. The kernel lets the lock go when we die, however we die.
+
+    The directory itself is locked, since a file in it may be deleted; the file tells who holds the lock, and is locked
+    too for file systems that lock no directories (NFS wants a descriptor that can write).
+    """
 
     def __init__(self, state_dir: Path) -> None:
         self._path = state_dir / "daemon.lock"
+        self._held = ExitStack()
 
     def __enter__(self) -> None:
-        try:
-            self._file = self._path.open("a+")
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._file.seek(0)
-            owner = self._file.read().strip() or "unknown"
-            raise StartupProblem(
-                f"cannot use {self._path.parent}: the daemon with pid {owner} uses it; nothing was started"
-            ) from None
-        except OSError as problem:
-            raise StartupProblem(f"cannot lock {self._path}: {problem.strerror}; nothing was started") from None
-        self._file.truncate(0)
-        self._file.write(f"{os.getpid()}\n")
-        self._file.flush()
+        with ExitStack() as opened:
+            try:
+                directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+                opened.callback(os.close, directory)
+                _lock_directory(directory)
+                file = opened.enter_context(self._path.open("a+"))
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                file.truncate(0)
+                file.write(f"{os.getpid()}\n")
+                file.flush()
+            except BlockingIOError:
+                raise StartupProblem(
+                    f"cannot use {self._path.parent}: the daemon with pid {self._owner()} uses it; nothing was started"
+                ) from None
+            except OSError as problem:
+                raise StartupProblem(f"cannot lock {self._path}: {problem.strerror}; nothing was started") from None
+            self._held = opened.pop_all()
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        self._held.close()
+
+    def _owner(self) -> str:
+        try:
+            return self._path.read_text().strip() or "unknown"
+        except OSError:
+            return "unknown"
+
+
+def _lock_directory(directory: int) -> None:
+    """BlockingIOError when another daemon has it."""
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as problem:
+        if problem.errno not in (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL):
+            raise
 
 
 def _label(state_dir: Path) -> str:
@@ -419,6 +443,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("-c", "--config", default=DEFAULT_CONFIG, metavar="FILE", help=f"default {DEFAULT_CONFIG}")
     parser.add_argument("--no-autostart", action="store_true", help="start no server by itself")
     options = parser.parse_args(arguments)
+    os.umask(0o027)  # the journal and the records are for root and our group; servers have a umask of their own
     try:
         config = load(options.config)
     except ConfigError as problem:

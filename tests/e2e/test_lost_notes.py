@@ -49,3 +49,22 @@ def test_another_daemons_server_of_the_same_name_is_let_be(host: Host) -> None:
         other.start()
         until(lambda: other.show("kimi")["lifecycle"]["value"] == "running", 30, "it is adopted")
         assert other.processes("kimi").keys() == before.keys()
+
+
+def test_a_deleted_lock_file_lets_no_second_daemon_in(host: Host) -> None:
+    host.fake("kimi", sole=True)
+    host.start()
+    host.wait_for("kimi", "lifecycle", "running")
+    (host.state_dir / "daemon.lock").unlink()
+    second = host.refused()
+    assert second.returncode == 2
+    assert f"cannot use {host.state_dir}: the daemon with pid unknown uses it; nothing was started" in second.stderr
+    assert host.show("kimi")["lifecycle"]["value"] == "running"
+    assert host.collisions("kimi") == ""
+
+
+def test_the_second_daemon_is_told_who_is_the_first(host: Host) -> None:
+    first = host.start()
+    second = host.refused()
+    assert second.returncode == 2
+    assert f"the daemon with pid {first.pid} uses it" in second.stderr
