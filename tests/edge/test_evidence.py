@@ -101,6 +101,13 @@ async def test_nobody_else_may_read_a_bundle(tmp_path: Path) -> None:
     assert all(stat.S_IMODE(path.stat().st_mode) & 0o007 == 0 for path in Path(kept.path).iterdir())
 
 
+async def test_tokens_and_passwords_that_the_log_names_are_hidden(tmp_path: Path) -> None:
+    text = "Authorization: Bearer S3CRET-1\ncannot open https://user:S3CRET@host/x\nnext\n"
+    kept = await keep(ASKED, str(tmp_path / "b/7"), Facts("kimi", (), (Part("log", lambda: {"log-tail.txt": text}),)))
+    shown = "Authorization: Bearer ***\ncannot open https://user:***@host/x\nnext\n"
+    assert files(kept)["log-tail.txt"].replace("*** ***", "Bearer ***") == shown
+
+
 async def test_an_earlier_bundle_is_never_written_over(tmp_path: Path) -> None:
     place = str(tmp_path / "kimi/000007")
     kept = [await keep(ASKED, place, Facts("kimi")) for _ in range(3)]

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from supervisor.config import is_secret
+from supervisor.config import is_secret, mask_text
 from supervisor.config.secrets import HIDDEN
 from supervisor.lines import clean
 
@@ -135,7 +135,13 @@ class BundleWriter:
 
     def _prepared(self, text: str) -> bytes:
         lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-        return self.redact("\n".join(map(clean, lines))).encode("utf-8", "replace")
+        return self.redact("\n".join(map(_shown, lines))).encode("utf-8", "replace")
+
+
+def _shown(line: str) -> str:
+    """Line by line and only where it may help: a pattern at work on megabytes holds the interpreter's lock."""
+    text = clean(line)
+    return mask_text(text) if "earer" in text or "://" in text else text
 
 
 def _write_new(path: str, data: bytes) -> None:
