@@ -29,6 +29,15 @@ def dead() -> int:
     return process.pid
 
 
+def test_nobody_else_reads_what_the_daemon_writes(host: Host) -> None:
+    host.fake("kimi")
+    host.start()
+    host.wait_for("kimi", "lifecycle", "running")
+    written = [path for path in (*host.state_dir.rglob("*"), *host.log_dir.rglob("*")) if path.is_file()]
+    assert {"journal.db", "kimi.json"} <= {path.name for path in written}
+    assert [path for path in written if path.stat().st_mode & 0o007] == []
+
+
 def test_a_start_waits_for_its_port_and_names_who_has_it(host: Host) -> None:
     port = host.fake("kimi", autostart=False)
     host.start()
