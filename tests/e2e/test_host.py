@@ -119,7 +119,8 @@ def test_the_times_of_a_stop_are_kept(host: Host) -> None:
     assert host.ctl("stop", "kimi").returncode == 0
     stop = host.show("kimi")["stop"]
     assert stop["stage"] == "kill"
-    assert 0.5 <= stop["kill_s"] <= stop["empty_s"] <= stop["free_s"] < 5
+    assert 0.5 <= stop["kill_s"] <= stop["empty_s"] < 5
+    assert stop["free_s"] is None, "it has no GPU whose memory could be proven free"
     assert stop["killed"] >= 2
 
 
