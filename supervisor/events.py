@@ -48,9 +48,10 @@ class StartRequested(Event, frozen=True):
 
 
 class StopRequested(Event, frozen=True):
-    """Somebody wants the server down."""
+    """Somebody wants the server down. `grace_s` replaces the configured grace of a running server."""
 
     by: str
+    grace_s: float | None = None
 
 
 class RestartRequested(Event, frozen=True):

@@ -15,11 +15,12 @@ _sglctl() {
         return
     fi
     case $verb in
-        '') words='-s -H -h status watch start stop restart signal pause resume wait why timeline deadlines bundle events tail maintail fg clear avail reread update reload add remove gpus gpu pid version shutdown connect completion help' ;;
+        '') words='-s -H -h status watch start stop drain restart signal pause resume wait why timeline deadlines bundle events tail maintail fg clear avail reread update reload add remove gpus gpu pid version shutdown connect completion help' ;;
         status) words='-h --help --check --json' names=1 ;;
         watch) words='-h --help --interval --count' names=1 ;;
         start) words='-h --help --force --wait --timeout' names=1 ;;
         stop) words='-h --help --no-wait --timeout' names=1 ;;
+        drain) words='-h --help --no-wait --timeout' names=1 ;;
         restart) words='-h --help --reason --wait --timeout' names=1 ;;
         signal) words='-h --help' names=1 ;;
         pause) words='-h --help' names=1 ;;
@@ -47,7 +48,7 @@ _sglctl() {
         shutdown) words='-h --help' ;;
         connect) words='-h --help' ;;
         completion) words='-h --help bash zsh fish' ;;
-        help) words='-h --help status watch start stop restart signal pause resume wait why timeline deadlines bundle events tail maintail fg clear avail reread update reload add remove gpus gpu pid version shutdown connect completion help' ;;
+        help) words='-h --help status watch start stop drain restart signal pause resume wait why timeline deadlines bundle events tail maintail fg clear avail reread update reload add remove gpus gpu pid version shutdown connect completion help' ;;
     esac
     if [[ -n $names && $current != -* ]]; then
         words+=" all $("${COMP_WORDS[@]:0:at}" status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"

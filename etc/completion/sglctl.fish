@@ -23,6 +23,11 @@ complete -c sglctl -n '__fish_seen_subcommand_from stop' -s h -l help -d 'show t
 complete -c sglctl -n '__fish_seen_subcommand_from stop' -l no-wait -d 'return at once'
 complete -c sglctl -n '__fish_seen_subcommand_from stop' -l timeout -x -d 'exit 5 when it takes longer'
 complete -c sglctl -n '__fish_seen_subcommand_from stop' -a "all (sglctl status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
+complete -c sglctl -n __fish_use_subcommand -a drain -d 'let running requests end, then stop servers'
+complete -c sglctl -n '__fish_seen_subcommand_from drain' -s h -l help -d 'show this help message and exit'
+complete -c sglctl -n '__fish_seen_subcommand_from drain' -l no-wait -d 'return at once'
+complete -c sglctl -n '__fish_seen_subcommand_from drain' -l timeout -x -d 'then it is killed, and this exits 5'
+complete -c sglctl -n '__fish_seen_subcommand_from drain' -a "all (sglctl status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
 complete -c sglctl -n __fish_use_subcommand -a restart -d 'end the present attempt, start a fresh one'
 complete -c sglctl -n '__fish_seen_subcommand_from restart' -s h -l help -d 'show this help message and exit'
 complete -c sglctl -n '__fish_seen_subcommand_from restart' -l reason -x -d 'kept in the journal'
@@ -136,4 +141,4 @@ complete -c sglctl -n '__fish_seen_subcommand_from completion' -s h -l help -d '
 complete -c sglctl -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'
 complete -c sglctl -n __fish_use_subcommand -a help -d 'this text, or a verb'\''s'
 complete -c sglctl -n '__fish_seen_subcommand_from help' -s h -l help -d 'show this help message and exit'
-complete -c sglctl -n '__fish_seen_subcommand_from help' -a 'status watch start stop restart signal pause resume wait why timeline deadlines bundle events tail maintail fg clear avail reread update reload add remove gpus gpu pid version shutdown connect completion help'
+complete -c sglctl -n '__fish_seen_subcommand_from help' -a 'status watch start stop drain restart signal pause resume wait why timeline deadlines bundle events tail maintail fg clear avail reread update reload add remove gpus gpu pid version shutdown connect completion help'

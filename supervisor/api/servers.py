@@ -34,6 +34,12 @@ class StartBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     force: bool = False
 
 
+class StopBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """`grace_s`: how long running requests may take, in place of the configured grace; a later stop can shorten it."""
+
+    grace_s: Annotated[float, msgspec.Meta(ge=0, le=WAIT_LIMIT_S)] | None = None
+
+
 class RestartBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """`reason` is kept in the journal."""
 
@@ -83,7 +89,7 @@ async def start(call: Call) -> Response:
 
 async def stop(call: Call) -> Response:
     changed = call.snapshot.goal == "up" or call.snapshot.lifecycle.value != "stopped"
-    return await _accept(call, changed, StopRequested(by=call.by))
+    return await _accept(call, changed, StopRequested(by=call.by, grace_s=call.body.grace_s))
 
 
 async def restart(call: Call) -> Response:
@@ -164,6 +170,7 @@ OPERATIONS = (
         stop,
         wire.Accepted,
         Role.OPERATE,
+        body=StopBody,
         status=202,
     ),
     Operation(

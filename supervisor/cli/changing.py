@@ -46,6 +46,31 @@ def stop(client: Client, options: Namespace) -> int:
     return _each(client, options.names, one)
 
 
+def drain(client: Client, options: Namespace) -> int:
+    """`NAME: drained` when its running requests have ended and it is gone; exit 5 when some had to be cut off."""
+
+    def one(name: str) -> int:
+        answer = client.post(f"/v1/servers/{segment(name)}/stop", {"grace_s": options.timeout})
+        if not answer["changed"]:
+            say(f"{clean(name)}: ERROR (not running)")
+            return codes.OK
+        if options.no_wait:
+            return _done(name, "draining")
+        answer = _ask(client, name, "stopped", None)  # bounded by the daemon, which kills after the time
+        if answer["outcome"] == "reached" and _was_cut_off(answer["server"].get("stop")):
+            say(f"{clean(name)}: ERROR (stopped, but requests were cut off)")
+            return codes.TIMED_OUT
+        return _done(name, "drained") if answer["outcome"] == "reached" else _told(name, answer, "stopped", quiet=False)
+
+    return _each(client, options.names, one)
+
+
+def _was_cut_off(stop: Any) -> bool:
+    """Whether the leader lived until the kill."""
+    kill_s, exit_s = (stop or {}).get("kill_s"), (stop or {}).get("exit_s")
+    return kill_s is not None and (exit_s is None or exit_s > kill_s)
+
+
 def restart(client: Client, options: Namespace) -> int:
     """`NAME: restarted` as soon as the daemon has begun; with --wait when requests may come again."""
 

@@ -26,6 +26,14 @@ def stop(verb: argparse.ArgumentParser) -> None:
     timeout(verb)
 
 
+def drain(verb: argparse.ArgumentParser) -> None:
+    names(verb)
+    verb.add_argument("--no-wait", action="store_true", help="return at once")
+    verb.add_argument(
+        "--timeout", type=_seconds, default=3600.0, metavar="1h", help="then it is killed, and this exits 5"
+    )
+
+
 def restart(verb: argparse.ArgumentParser) -> None:
     names(verb)
     verb.add_argument("--reason", default="", metavar="TEXT", help="kept in the journal")

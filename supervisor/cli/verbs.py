@@ -116,6 +116,7 @@ VERBS: dict[str, Verb] = {
     "watch": (_watch, "servers as they change, until Ctrl-C", takes.watch),
     "start": (changing.start, "want servers up", takes.start),
     "stop": (changing.stop, "want servers down; returns when they are gone", takes.stop),
+    "drain": (changing.drain, "let running requests end, then stop servers", takes.drain),
     "restart": (changing.restart, "end the present attempt, start a fresh one", takes.restart),
     "signal": (changing.send_signal, "send a signal to the servers' leaders", takes.send_signal),
     "pause": (changing.pause, "work on servers: no kill, no start by itself", takes.names),

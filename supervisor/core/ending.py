@@ -20,7 +20,7 @@ class Ender:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
 
-    def by_operator(self, reason: str) -> None:
+    def by_operator(self, reason: str, grace_s: float | None = None) -> None:
         """Somebody asked: a serving server may drain, a starting one has nothing to finish."""
         desk, attempt = self._desk, self._desk.current()
         attempt.end(EndKind.OPERATOR, reason)
@@ -28,10 +28,20 @@ class Ender:
             return  # Spawn is on its way: its answer ends it
         if desk.state is State.RUNNING:
             desk.move(Trigger.DRAIN, reason)
-            self.terminate(desk.settings.stop.grace_s)
+            self.terminate(self._grace_s(grace_s))
         else:
             desk.move(Trigger.END, reason)
             self.terminate(desk.settings.stop.startup_grace_s)
+
+    def hurry(self, grace_s: float | None) -> None:
+        """Asked again while it drains: the earlier end counts, so that a stop ends a long drain."""
+        desk = self._desk
+        earlier = desk.timers.at(Timer.GRACE)
+        if earlier is None or earlier > desk.now + self._grace_s(grace_s):
+            desk.after(Timer.GRACE, self._grace_s(grace_s))
+
+    def _grace_s(self, asked: float | None) -> float:
+        return self._desk.settings.stop.grace_s if asked is None else asked
 
     def condemn(self, kind: EndKind, reason: str) -> None:
         """The attempt is to be killed, its evidence first."""

@@ -159,7 +159,7 @@ class Server:
             case StartRequested():
                 self._start(event.by, event.force)
             case StopRequested():
-                self._stop(event.by)
+                self._stop(event.by, event.grace_s)
             case RestartRequested():
                 self._restart(event.by, event.reason)
             case SignalRequested():
@@ -227,13 +227,16 @@ class Server:
         else:
             self._desk.next = relaunch
 
-    def _stop(self, by: str) -> None:
-        desk, reason = self._desk, f"stop asked by {by}"
+    def _stop(self, by: str, grace_s: float | None) -> None:
+        desk = self._desk
+        reason = f"stop asked by {by}" if grace_s is None else f"drain of at most {grace_s:.0f} s asked by {by}"
         self._set_goal("down", reason)
         self._desk.next = Disposition(Next.REST, reason, desk.now)
         match desk.state:
             case State.STARTING | State.RUNNING:
-                self._ender.by_operator(reason)
+                self._ender.by_operator(reason, grace_s)
+            case State.DRAINING:
+                self._ender.hurry(grace_s)
             case State.BACKOFF | State.FATAL:
                 desk.timers.clear()
                 desk.move(Trigger.CANCEL, reason)

@@ -7,8 +7,10 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from supervisor.events import RestartRequested, SignalRequested, StartRequested, StopRequested
+from supervisor.snapshot import ServerSnapshot, StopView
 from tests.api.fake import FakeControl, snapshot
 from tests.cli.conftest import Sglctl
 
@@ -66,6 +68,36 @@ async def test_stop_without_waiting(sglctl: Sglctl, control: FakeControl) -> Non
 
 async def test_stop_of_a_stopped_server(sglctl: Sglctl) -> None:
     assert await sglctl("stop", "draft") == (0, "draft: ERROR (not running)\n", "")
+
+
+def _ended(exit_s: float, kill_s: float) -> ServerSnapshot:
+    return replace(snapshot("kimi", "stopped"), stop=StopView("kill", exit_s=exit_s, kill_s=kill_s))
+
+
+@pytest.mark.parametrize(
+    ("exit_s", "kill_s", "code", "line"),
+    [(42.0, 42.1, 0, "drained"), (60.1, 60.0, 5, "ERROR (stopped, but requests were cut off)")],
+)
+async def test_drain_tells_whether_requests_were_cut_off(
+    sglctl: Sglctl, control: FakeControl, exit_s: float, kill_s: float, code: int, line: str
+) -> None:
+    control.slow_stop = True
+    draining = asyncio.create_task(sglctl("drain", "--timeout", "1m", "kimi"))
+    await control.waiters(1)
+    ((_, event),) = control.requests
+    assert isinstance(event, StopRequested)
+    assert event.grace_s == 60.0
+    await control.put(_ended(exit_s, kill_s))
+    assert await draining == (code, f"kimi: {line}\n", "")
+
+
+async def test_drain_without_waiting_and_of_a_stopped_server(sglctl: Sglctl, control: FakeControl) -> None:
+    control.slow_stop = True
+    assert await sglctl("drain", "--no-wait", "kimi", "draft") == (
+        0,
+        "kimi: draining\ndraft: ERROR (not running)\n",
+        "",
+    )
 
 
 async def test_restart(sglctl: Sglctl, control: FakeControl) -> None:

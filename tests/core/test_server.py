@@ -338,6 +338,42 @@ def test_a_drain_without_end_is_ended_by_the_grace_period() -> None:
     assert world.when(a.KillTree)[0] == pytest.approx(begun + SETTINGS.stop.grace_s)
 
 
+def test_a_drain_may_take_longer_than_a_stop() -> None:
+    world = healthy()
+    world.ignores_term = True
+    begun = world.now
+    world.tell(e.StopRequested("test", grace_s=5000.0))
+    assert world.state is State.DRAINING
+    assert world.facts_now.lifecycle.reason == "drain of at most 5000 s asked by test"
+    assert world.settle() is State.STOPPED
+    assert world.when(a.KillTree)[0] == pytest.approx(begun + 5000)
+
+
+@pytest.mark.parametrize(
+    ("asked", "again", "kill_s"), [(5000.0, None, 100 + SETTINGS.stop.grace_s), (5000.0, 0.0, 100), (150.0, 400.0, 150)]
+)
+def test_a_drain_ends_by_the_earlier_of_two_requests(asked: float, again: float | None, kill_s: float) -> None:
+    world = healthy()
+    world.ignores_term = True
+    begun = world.now
+    world.tell(e.StopRequested("test", grace_s=asked))
+    world.until(begun + 100)
+    world.tell(e.StopRequested("test", grace_s=again))
+    assert world.settle() is State.STOPPED
+    assert world.when(a.KillTree)[0] == pytest.approx(begun + kill_s)
+
+
+def test_a_drain_goes_on_under_the_next_daemon() -> None:
+    world = healthy()
+    world.ignores_term = True
+    begun = world.now
+    world.tell(e.StopRequested("test", grace_s=5000.0))
+    world.until(begun + 100)
+    world.daemon_dies(away_s=10.0)
+    assert world.settle() is State.STOPPED
+    assert world.when(a.KillTree)[-1] == pytest.approx(begun + 5000)
+
+
 def test_a_stop_during_the_start_has_a_short_grace() -> None:
     world = World()
     world.ignores_term = True
