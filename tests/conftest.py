@@ -18,6 +18,9 @@ LEFT_OVER_STATUS = 1
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ[MARK] = uuid.uuid4().hex
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # Of a run in the background of a script, and inherited by every child: no Ctrl-C would reach any of them.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)
