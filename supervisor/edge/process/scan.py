@@ -142,13 +142,16 @@ def orphans(exempt: Iterable[int] = ()) -> list[Process]:
     ]
 
 
-def _children_of_self(own: int) -> Iterator[int]:
+def _children_of_self(own: int) -> set[int]:
+    """Each pid once, though a thread that ends meanwhile hands its children to another that may have been read."""
+    found: set[int] = set()
     try:
         for thread in os.listdir("/proc/self/task"):
             with open(f"/proc/self/task/{thread}/children", encoding="ascii") as file:
-                yield from map(int, file.read().split())
+                found.update(map(int, file.read().split()))
     except OSError:  # a kernel without CONFIG_PROC_CHILDREN, or a thread that just ended
-        yield from (process.pid for process in all_processes() if process.parent == own)
+        found.update(process.pid for process in all_processes() if process.parent == own)
+    return found
 
 
 def all_processes() -> Iterator[Process]:
