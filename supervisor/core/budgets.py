@@ -91,7 +91,9 @@ def _shortens(stall_s: float, base: PhaseLimit) -> bool:
 
 
 def _explain(phase: str, limit: PhaseLimit, lesson: Lesson | None) -> str:
-    deadline = f"deadline {limit.stall_s:.0f} s of silence ({limit.source}), {limit.limit_s:.0f} s in all"
+    silence = f"{limit.stall_s:.0f} s of silence ({limit.source})" if math.isfinite(limit.stall_s) else ""
+    whole = f"{limit.limit_s:.0f} s in all" if math.isfinite(limit.limit_s) else ""
+    deadline = f"deadline {', '.join(filter(None, (silence, whole)))}" if silence or whole else "no deadline"
     if lesson is None:
         return f"{phase}: no earlier start, {deadline}"
     starts = "1 start" if lesson.samples == 1 else f"{lesson.samples} starts"

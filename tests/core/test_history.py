@@ -31,6 +31,15 @@ def test_without_history_the_configured_limits_act() -> None:
     assert "no earlier start" in budgets().views()[0].text
 
 
+def test_no_deadline_is_told_as_none() -> None:
+    limits = {"healthy": PhaseLimit(math.inf, math.inf), "jit": PhaseLimit(math.inf, 60.0)}
+    settings = Settings(name="x", deadlines=limits, history_key="k")
+    assert [view.text for view in Budgets(settings, History([])).views()] == [
+        "healthy: no earlier start, no deadline",
+        "jit: no earlier start, deadline 60 s in all",
+    ]
+
+
 def test_a_few_starts_are_only_observed() -> None:
     it = budgets(start(20), start(24))
     assert it.limit("weights").stall_s == 600
