@@ -18,6 +18,7 @@ from supervisor.profile import CommandFacts, LogRule, PhaseRule, Profile
 from supervisor.snapshot import ProgressView, StartupView
 
 LAUNCHER = ""
+MAX_RANKS = 1024  # of one log; the largest hosts have 16 GPUs, each with a few roles
 _EVERY = "every"
 
 
@@ -187,6 +188,8 @@ class PhaseTracker:
         if not name and rule.emitter == "rank":
             name = self._profile.grammar.lone_rank
         if name not in self._ranks:
+            if len(self._ranks) > MAX_RANKS:  # whoever writes lines can make up ranks; memory and table stay bounded
+                return self._ranks[LAUNCHER]
             self._ranks[name] = Rank(name, Step(self._order[0], self._begun))
         return self._ranks[name]
 

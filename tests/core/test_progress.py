@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from supervisor.core.grammar import LogReader
-from supervisor.core.progress import Movement, PhaseTracker, eta_s
+from supervisor.core.progress import MAX_RANKS, Movement, PhaseTracker, eta_s
 from supervisor.core.stamps import seconds
 from supervisor.events import LineMatched
 from supervisor.lines import LineCutter
@@ -225,3 +225,13 @@ def test_time_left_by_earlier_starts() -> None:
     assert eta_s([], start.view, 30) is None
     start.says("Multi-thread loading shards:  10% Completed | 1/10 [00:00<00:00, 50.00s/it]", at=30)
     assert eta_s(history, start.view, 30) == pytest.approx(450 + 5 + 70 + 5)
+
+
+def test_ranks_that_somebody_makes_up_are_bounded() -> None:
+    start = Start()
+    start.rank("TP0", "Load weight begin.")
+    for number in range(MAX_RANKS + 50):
+        start.rank(f"TP{number}", "Init torch distributed begin.")
+    assert len(start.view.ranks) <= MAX_RANKS
+    start.rank("TP0", "Load weight end. type=Llama, avail mem=1.00 GB, mem usage=2.00 GB.")
+    assert start.view.ranks[0].memory_left_gb == 1.0, "those who are known are still heard"
