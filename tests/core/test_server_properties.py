@@ -49,6 +49,7 @@ class AnyHistory(RuleBasedStateMachine):
     )
     def begin(self, budget: int, grace_s: float, attempt: int) -> None:
         self.deaths = 0
+        self.looks_lost = False
         self.world = World(
             replace(
                 SETTINGS,
@@ -123,6 +124,7 @@ class AnyHistory(RuleBasedStateMachine):
     @rule(kind=st.sampled_from([a.Probe, a.KeepEvidence, a.CheckDevices]))
     def an_edge_goes_silent(self, kind: type) -> None:
         self.world.silent ^= {kind}
+        self.looks_lost = self.looks_lost or kind is a.CheckDevices
 
     @rule(seconds=st.sampled_from([0.001, 0.5, 7.0, 65.0, 400.0]))
     def time_passes(self, seconds: float) -> None:
@@ -165,7 +167,8 @@ class AnyHistory(RuleBasedStateMachine):
         world.until(world.now + 0.1)  # answers that are on their way tell of what was
         world.stop()
         world.settle()
-        if world.dirty not in ENDS_STOPPED:
+        # A look that was never answered leaves what was dirty before it quarantined; the next stop looks again.
+        if world.dirty not in ENDS_STOPPED or self.looks_lost:
             assert world.state in (State.STOPPED, State.QUARANTINED, State.RECLAIMING)
             world.dirty = None
             world.until(world.now + 0.1)
