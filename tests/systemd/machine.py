@@ -166,10 +166,10 @@ _TARGET_UNIT = "[Unit]\nRequires=basic.target\nAfter=basic.target\n"  # not this
 
 
 def _binds() -> list[str]:
-    """The overlay shows only the root's own file system: what lies elsewhere is bound."""
+    """The overlay shows only the root's own file system, and the machine has its own /tmp: what lies there is bound."""
     root = os.stat("/").st_dev
-    needed = {str(ROOT), sys.prefix, sys.base_prefix}
-    return [f"--bind-ro={path}" for path in sorted(needed) if os.stat(path).st_dev != root]
+    needed = sorted({str(ROOT), sys.prefix, sys.base_prefix})
+    return [f"--bind-ro={path}" for path in needed if os.stat(path).st_dev != root or path.startswith("/tmp/")]
 
 
 def until(
