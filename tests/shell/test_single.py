@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.shell.single import DEFAULT_NAME, Place, Wish, configure, default_name, problems
 
-USER = Place({"HOME": "/home/ann"}, "/work/here", root=False)
+USER = Place({"HOME": "/home/ann"}, "/srv/models", root=False)
 ROOT = Place({"HOME": "/root"}, "/", root=True)
 COMMAND = ("python", "-m", "engine", "--model-path", "Qwen/Qwen2.5-7B-Instruct", "--port", "30001")
 
@@ -89,7 +89,7 @@ def test_relative_directories_are_made_absolute(tmp_path: Path, monkeypatch: pyt
 def test_the_server_is_what_the_command_line_says() -> None:
     wish = Wish(COMMAND, name="q", gpus=(0, 1), port=4000, grace_s=7.0, restart=False)
     (server,) = configure(wish, USER).servers.values()
-    assert (server.name, server.command, server.directory) == ("q", COMMAND, "/work/here")
+    assert (server.name, server.command, server.directory) == ("q", COMMAND, "/srv/models")
     assert (server.gpus.indices, server.effective_port, server.stop.grace_s) == ((0, 1), 4000, 7.0)
     assert server.restart.budget == 0
 
