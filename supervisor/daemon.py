@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import errno
-import fcntl
 import os
 import signal
 import sys
-from collections.abc import Sequence
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -33,6 +31,7 @@ from supervisor.edge.notify import Notifier
 from supervisor.edge.probe import Prober
 from supervisor.edge.process import Household, become_subreaper, ignore_orphan_signals, protect_from_oom
 from supervisor.edge.process.owner import server_of
+from supervisor.edge.statelock import StateLockProblem, state_lock
 from supervisor.edge.tail import watcher
 from supervisor.edge.webhook import Messenger
 from supervisor.events import SignalRequested, StopRequested
@@ -98,7 +97,7 @@ class Daemon:
         become_subreaper()
         protect_from_oom()
         _make_directories(self._config)
-        with _lock(Path(self._config.daemon.state_dir)):
+        with _held(Path(self._config.daemon.state_dir)):
             async with AsyncExitStack() as stack:
                 host = self._host = await self._open(stack)
                 inherited = await self._inherit(host)
@@ -383,53 +382,14 @@ def _make_directories(config: Config) -> None:
             raise StartupProblem(f"cannot make {path}: {problem.strerror}; nothing was started") from None
 
 
-class _lock:  # noqa: N801 - a context manager
-    """One daemon per state directory. The kernel lets the lock go when we die, however we die.
-
-    The directory itself is locked, since a file in it may be deleted; the file tells who holds the lock, and is locked
-    too for file systems that lock no directories (NFS wants a descriptor that can write).
-    """
-
-    def __init__(self, state_dir: Path) -> None:
-        self._path = state_dir / "daemon.lock"
-        self._held = ExitStack()
-
-    def __enter__(self) -> None:
-        with ExitStack() as opened:
-            try:
-                directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
-                opened.callback(os.close, directory)
-                _lock_directory(directory)
-                file = opened.enter_context(self._path.open("a+"))
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                file.truncate(0)
-                file.write(f"{os.getpid()}\n")
-                file.flush()
-            except BlockingIOError:
-                raise StartupProblem(
-                    f"cannot use {self._path.parent}: the daemon with pid {self._owner()} uses it; nothing was started"
-                ) from None
-            except OSError as problem:
-                raise StartupProblem(f"cannot lock {self._path}: {problem.strerror}; nothing was started") from None
-            self._held = opened.pop_all()
-
-    def __exit__(self, *_: object) -> None:
-        self._held.close()
-
-    def _owner(self) -> str:
+@contextmanager
+def _held(state_dir: Path) -> Iterator[None]:
+    with ExitStack() as stack:
         try:
-            return self._path.read_text().strip() or "unknown"
-        except OSError:
-            return "unknown"
-
-
-def _lock_directory(directory: int) -> None:
-    """BlockingIOError when another daemon has it."""
-    try:
-        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as problem:
-        if problem.errno not in (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL):
-            raise
+            stack.enter_context(state_lock(state_dir))
+        except StateLockProblem as problem:
+            raise StartupProblem(f"{problem}; nothing was started") from None
+        yield
 
 
 def _label(state_dir: Path) -> str:
