@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import math
 from typing import NamedTuple
 
@@ -11,6 +10,7 @@ from msgspec.structs import replace
 from supervisor.actions import Probe, StartRecord
 from supervisor.core.budgets import Budgets
 from supervisor.core.diagnose import CauseFinder
+from supervisor.core.endcause import End, EndKind, end_cause
 from supervisor.core.figures import count_of
 from supervisor.core.health import HealthBook
 from supervisor.core.history import PhaseClock
@@ -36,14 +36,7 @@ from supervisor.profile import CommandFacts, Profile
 from supervisor.snapshot import DiagnosisView, ExitView, IncidentView, StartupView, StopView
 
 _SIGKILL = 9
-_GUESS = 0.4  # an exit by signal 9 alone: the kernel, an operator and the engine itself end a process alike
-_SEEN = 0.8
 _QUIET_LEVELS = ("warning", "warn", "error", "critical", "fatal")
-CANNOT_EXECUTE = "cannot-execute"  # no class of a log: the command never ran
-EXTERNAL = "external-termination"
-NO_EVIDENCE = "insufficient-evidence"
-_NO_EVIDENCE_REMEDY = "The log does not hold the cause: look at its last lines (sglctl tail) and at the kernel's log."
-HOST_OOM = "host-oom-killed"  # of the classes of causes
 _OOM_RECENT_S = 300.0  # a helper that the kernel killed hours ago did not end the server
 
 
@@ -54,16 +47,6 @@ class Deadline(NamedTuple):
     phase: str
     rule: str
     allowed_s: float
-
-
-class EndKind(enum.StrEnum):
-    """Who or what ended the attempt."""
-
-    OPERATOR = "operator"
-    STALL = "stall"
-    DEAD = "dead"
-    EXIT = "exit"
-    SPAWN = "spawn"
 
 
 class Attempt:
@@ -336,78 +319,20 @@ class Attempt:
 
     def conclude(self, now: float) -> DiagnosisView:
         """Class, evidence and remedy of the end, from the log, the exit code and our own signals."""
-        # A server that we judged stalled was alive until our own kill: its exit status tells of us, not of it.
-        stalled = self.ending is EndKind.STALL
-        code = self.exit.code if self.exit and not stalled else None
-        alive = stalled or self.exit is None
-        self.diagnosis = self._finder.conclude(code, frozenset(self.signals), alive=alive, stage=self.view(now).stage)
-        if self.oom is not None and now - self.oom_at < _OOM_RECENT_S:
-            self.diagnosis = self._oom_diagnosis(self.oom)
-        elif self.ending is EndKind.SPAWN:
-            self.diagnosis = self._never_ran()
-        elif self.diagnosis.cause == HOST_OOM:
-            self.diagnosis = self._unproven_oom(self.diagnosis, code)
-        elif stalled and not self._explains(self.diagnosis):
-            self.diagnosis = self._stall_diagnosis(now)
+        end = End(
+            kind=self.ending,
+            reason=self.ending_reason,
+            code=self.exit.code if self.exit else None,
+            exited=self.exit is not None,
+            signals=frozenset(self.signals),
+            stage=self.view(now).stage,
+            was_ready=self.ready_at is not None,
+            permanent=self.permanent,
+            oom=self.oom if now - self.oom_at < _OOM_RECENT_S else None,
+            kernel_heard=self.kernel_heard,
+        )
+        self.diagnosis = end_cause(self._finder, self._profile, end)
         return self.diagnosis
-
-    def _explains(self, diagnosis: DiagnosisView) -> bool:
-        """Whether the log's cause can be that of a stall: what is no failure cannot, nor can a lack of evidence."""
-        known = self._profile.cause(diagnosis.cause)
-        return known is not None and known.failure and diagnosis.confidence >= _GUESS
-
-    def _never_ran(self) -> DiagnosisView:
-        """No log tells why a command cannot be executed; the kernel did."""
-        return DiagnosisView(
-            CANNOT_EXECUTE,
-            restart="no" if self.permanent else "maybe",
-            remedy="Correct the server's command, directory or user in the configuration."
-            if self.permanent
-            else "The host refused a new process: look at its memory, process and open-file limits.",
-            evidence=self.ending_reason,
-            confidence=1.0,
-        )
-
-    def _unproven_oom(self, guess: DiagnosisView, code: int | None) -> DiagnosisView:
-        """The log alone makes it look like the kernel's OOM killer, which would have told of itself."""
-        if code is not None and code >= 0:
-            return DiagnosisView(NO_EVIDENCE, remedy=_NO_EVIDENCE_REMEDY, confidence=0.1)
-        if not self.kernel_heard:
-            return replace(guess, restart="maybe", confidence=min(guess.confidence, _GUESS))
-        return DiagnosisView(
-            EXTERNAL,
-            restart="maybe",
-            remedy="Somebody's SIGKILL ended it: neither the kernel nor its cgroup tells of an OOM kill. Find out who.",
-            evidence_line=guess.evidence_line,
-            evidence=guess.evidence,
-            confidence=_GUESS,
-        )
-
-    def _stall_diagnosis(self, now: float) -> DiagnosisView:
-        """What we saw ourselves when the log explains nothing: a hang of the stage it happened in."""
-        hangs, serving = self._profile.hangs, self._stages[-1]
-        known = self._profile.cause(hangs.get(serving if self.ready_at is not None else self.view(now).stage, ""))
-        if known is None or not known.failure:  # slow it would be by its log alone; we know that it stands still
-            known = self._profile.cause(hangs.get(serving, ""))
-        return DiagnosisView(
-            cause=known.name if known else "",
-            restart=known.restart if known and known.restart != "no" else "maybe",
-            remedy=known.remedy if known else "",
-            evidence=self.ending_reason,
-            confidence=_SEEN,
-        )
-
-    def _oom_diagnosis(self, oom: HostOomKilled) -> DiagnosisView:
-        """The kernel's own word outweighs everything that the log makes of a vanished process."""
-        known = self._profile.cause(HOST_OOM)
-        who = f"pid {oom.pid} ({oom.process})" if oom.pid else "a process of the server"
-        return DiagnosisView(
-            cause=HOST_OOM,
-            restart=known.restart if known else "maybe",
-            remedy=known.remedy if known else "",
-            evidence=f"the kernel's OOM killer ended {who}: {oom.source}",
-            confidence=0.97,
-        )
 
     def incident(self, now: float, decision: str) -> IncidentView:
         """What is to be remembered of an attempt that ended by itself or had to be ended."""

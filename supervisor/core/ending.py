@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from supervisor.actions import KeepEvidence, KillTree, SignalTree
-from supervisor.core.attempt import Attempt, EndKind
+from supervisor.core.attempt import Attempt
 from supervisor.core.desk import REPLY_SLACK_S, Desk
+from supervisor.core.endcause import EndKind
 from supervisor.core.lifecycle import ALIVE, State, Trigger
 from supervisor.core.settings import Settings
 from supervisor.core.timers import Timer
@@ -24,7 +25,7 @@ class Ender:
         """Somebody asked: a serving server may drain, a starting one has nothing to finish."""
         desk, attempt = self._desk, self._desk.current()
         attempt.end(EndKind.OPERATOR, reason)
-        if attempt.pid is None:
+        if desk.timers.at(Timer.SPAWN) is not None:
             return  # Spawn is on its way: its answer ends it
         if desk.state is State.RUNNING:
             desk.move(Trigger.DRAIN, reason)

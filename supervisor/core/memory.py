@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from supervisor.core.attempt import Attempt, EndKind
+from supervisor.core.attempt import Attempt
 from supervisor.core.claiming import Claimer
 from supervisor.core.desk import Desk
+from supervisor.core.endcause import EndKind
 from supervisor.core.ending import Ender
 from supervisor.core.lifecycle import State, Trigger
 from supervisor.core.maintenance import FACET, Maintenance

@@ -17,9 +17,10 @@ from msgspec.structs import replace
 
 from supervisor.actions import AnyAction, SignalTree, Spawn, StartRecord
 from supervisor.core import verdict
-from supervisor.core.attempt import Attempt, EndKind
+from supervisor.core.attempt import Attempt
 from supervisor.core.claiming import Claimer
 from supervisor.core.desk import Desk
+from supervisor.core.endcause import EndKind
 from supervisor.core.ending import Ender
 from supervisor.core.lifecycle import ALIVE, State, Trigger
 from supervisor.core.maintenance import FACET, Maintenance

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from supervisor.core.attempt import Attempt, EndKind
+from supervisor.core.attempt import Attempt
+from supervisor.core.endcause import EndKind
 from supervisor.core.facets import Facets
 from supervisor.core.health import Health
 from supervisor.core.lifecycle import State

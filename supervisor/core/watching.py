@@ -7,9 +7,10 @@ from collections.abc import Iterable
 
 from supervisor.actions import Announce, AskCanary, Remember, StartRecord
 from supervisor.config import DetectorMode
-from supervisor.core.attempt import Attempt, EndKind
+from supervisor.core.attempt import Attempt
 from supervisor.core.budgets import Budgets
 from supervisor.core.desk import REPLY_SLACK_S, Desk
+from supervisor.core.endcause import EndKind
 from supervisor.core.ending import Ender
 from supervisor.core.health import Health
 from supervisor.core.history import History

@@ -230,6 +230,9 @@ class Roster:
             effects.take(tree, await recall(loop.server, seat.profile, saved.attempt))
             log.info("adopted", server=saved.name, pid=tree.pid, attempt=saved.number, state=saved.state)
         loop.resume(actions, effects.carry)
+        if tree is not None and saved.attempt is not None and saved.attempt.pid is None:
+            # The news of the spawn was lost with the daemon that had asked for it.
+            await loop.post(msgspec.structs.replace(tree.spawned, pid=tree.pid))
 
     async def _vacate(self, seat: Seat) -> None:
         """Its tasks end; whatever runs in a thread meanwhile is waited for, and bounded by its own limits."""

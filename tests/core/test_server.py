@@ -394,6 +394,20 @@ def test_a_stop_before_the_spawn_was_answered_still_ends_the_process() -> None:
     assert not world.trees
 
 
+def test_a_stop_ends_a_process_whose_spawn_was_only_told_to_the_daemon_before() -> None:
+    """The daemon is killed between the spawn and the news of it: the next one has the tree, and nobody's answer to await."""
+    world = World()
+    world.start()
+    while not world.done(a.Spawn):
+        world.until(world.now + 0.0001)
+    assert world.facts_now.pid is None
+    world.daemon_dies()
+    assert world.trees
+    world.stop()
+    assert world.settle() is State.STOPPED
+    assert not world.trees
+
+
 def test_how_long_each_step_of_a_stop_took_is_kept() -> None:
     world = healthy()
     world.ignores_term = True

@@ -1,0 +1,125 @@
+"""What ended an attempt: class, evidence and remedy, from its log's clues, its exit code and what we saw ourselves."""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from supervisor.core.diagnose import NO_EVIDENCE, CauseFinder
+from supervisor.events import HostOomKilled
+from supervisor.profile import Profile
+from supervisor.snapshot import DiagnosisView
+
+_GUESS = 0.4  # an exit by signal 9 alone: the kernel, an operator and the engine itself end a process alike
+_SEEN = 0.8
+CANNOT_EXECUTE = "cannot-execute"  # no class of a log: the command never ran
+EXTERNAL = "external-termination"
+HOST_OOM = "host-oom-killed"  # of the classes of causes
+_NO_EVIDENCE_REMEDY = "The log does not hold the cause: look at its last lines (sglctl tail) and at the kernel's log."
+
+
+class EndKind(enum.StrEnum):
+    """Who or what ended the attempt."""
+
+    OPERATOR = "operator"
+    STALL = "stall"
+    DEAD = "dead"
+    EXIT = "exit"
+    SPAWN = "spawn"
+
+
+class End(NamedTuple):
+    """What is known about the end of an attempt beside its log."""
+
+    kind: EndKind | None
+    reason: str
+    code: int | None  # of the leader; None while it runs, or when nobody can tell
+    exited: bool
+    signals: frozenset[int]  # ours
+    stage: str  # the coarse one of its start
+    was_ready: bool
+    permanent: bool  # of a spawn that failed: no retry can help
+    oom: HostOomKilled | None  # lately
+    kernel_heard: bool  # the kernel's word on an OOM kill would have reached us
+
+
+def end_cause(finder: CauseFinder, profile: Profile, end: End) -> DiagnosisView:
+    """The diagnosis of an ended attempt, or of one that we are about to end."""
+    # A server that we judged stalled was alive until our own kill: its exit status tells of us, not of it.
+    stalled = end.kind is EndKind.STALL
+    code = None if stalled else end.code
+    told = finder.conclude(code, end.signals, alive=stalled or not end.exited, stage=end.stage)
+    if end.oom is not None:
+        return _by_the_kernel(profile, end.oom)
+    if end.kind is EndKind.SPAWN:
+        return _never_ran(end)
+    if told.cause == HOST_OOM:
+        return _unproven_oom(told, code, kernel_heard=end.kernel_heard)
+    if stalled and not _explains(profile, told):
+        return _seen_stalled(profile, end)
+    return told
+
+
+def _explains(profile: Profile, told: DiagnosisView) -> bool:
+    """Whether the log's cause can be that of a stall: what is no failure cannot, nor can a lack of evidence."""
+    known = profile.cause(told.cause)
+    return known is not None and known.failure and told.confidence >= _GUESS
+
+
+def _never_ran(end: End) -> DiagnosisView:
+    """No log tells why a command cannot be executed; the kernel did."""
+    return DiagnosisView(
+        CANNOT_EXECUTE,
+        restart="no" if end.permanent else "maybe",
+        remedy="Correct the server's command, directory or user in the configuration."
+        if end.permanent
+        else "The host refused a new process: look at its memory, process and open-file limits.",
+        evidence=end.reason,
+        confidence=1.0,
+    )
+
+
+def _unproven_oom(guess: DiagnosisView, code: int | None, *, kernel_heard: bool) -> DiagnosisView:
+    """The log alone makes it look like the kernel's OOM killer, which would have told of itself."""
+    if code is not None and code >= 0:
+        return DiagnosisView(NO_EVIDENCE, remedy=_NO_EVIDENCE_REMEDY, confidence=0.1)
+    if not kernel_heard:
+        return replace(guess, restart="maybe", confidence=min(guess.confidence, _GUESS))
+    return DiagnosisView(
+        EXTERNAL,
+        restart="maybe",
+        remedy="Somebody's SIGKILL ended it: neither the kernel nor its cgroup tells of an OOM kill. Find out who.",
+        evidence_line=guess.evidence_line,
+        evidence=guess.evidence,
+        confidence=_GUESS,
+    )
+
+
+def _seen_stalled(profile: Profile, end: End) -> DiagnosisView:
+    """What we saw ourselves when the log explains nothing: a hang of the stage it happened in."""
+    serving = profile.stages[-1]
+    known = profile.cause(profile.hangs.get(serving if end.was_ready else end.stage, ""))
+    if known is None or not known.failure:  # slow it would be by its log alone; we know that it stands still
+        known = profile.cause(profile.hangs.get(serving, ""))
+    return DiagnosisView(
+        cause=known.name if known else "",
+        restart=known.restart if known and known.restart != "no" else "maybe",
+        remedy=known.remedy if known else "",
+        evidence=end.reason,
+        confidence=_SEEN,
+    )
+
+
+def _by_the_kernel(profile: Profile, oom: HostOomKilled) -> DiagnosisView:
+    """The kernel's own word outweighs everything that the log makes of a vanished process."""
+    known = profile.cause(HOST_OOM)
+    who = f"pid {oom.pid} ({oom.process})" if oom.pid else "a process of the server"
+    return DiagnosisView(
+        cause=HOST_OOM,
+        restart=known.restart if known else "maybe",
+        remedy=known.remedy if known else "",
+        evidence=f"the kernel's OOM killer ended {who}: {oom.source}",
+        confidence=0.97,
+    )
