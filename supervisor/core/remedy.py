@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from supervisor.core.clues import Clue
+from supervisor.core.figures import amount_of
 from supervisor.events import LineMatched
 from supervisor.profile import Profile
 
@@ -32,11 +33,12 @@ class Figures:
         rule = self._rules.get(match.rule)
         if rule is None:
             return
-        if rule.facts:
-            self.fraction = _number(match.fields.get("fraction", ""), self.fraction)
+        fraction = amount_of(match.fields.get("fraction", "")) if rule.facts else None
+        if fraction is not None:
+            self.fraction = fraction
         if rule.baseline and match.rank not in self._seen and len(self._seen) < 4096:
             self._seen.add(match.rank)
-            left = _number(match.fields.get("left", ""), None)
+            left = amount_of(match.fields.get("left", ""))
             if left is not None:
                 self.left_before_gb = left if self.left_before_gb is None else min(left, self.left_before_gb)
 
@@ -90,11 +92,5 @@ def _filled(text: str, values: dict[str, str]) -> str:
 def gigabytes(text: str) -> float | None:
     """Of "3.10 GiB", "448.00 MiB"."""
     found = _SIZE.search(text)
-    return float(found[1]) * _UNIT_GB[found[2]] if found else None
-
-
-def _number(text: str, otherwise: float | None) -> float | None:
-    try:
-        return float(text) if text else otherwise
-    except ValueError:
-        return otherwise
+    amount = amount_of(found[1]) if found else None
+    return amount * _UNIT_GB[found[2]] if found and amount is not None else None

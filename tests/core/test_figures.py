@@ -6,7 +6,7 @@ import math
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -14,6 +14,7 @@ from supervisor.core.figures import MAX_DIGITS, amount_of, count_of
 from supervisor.core.grammar import LogReader
 from supervisor.core.progress import read_bar
 from supervisor.core.ranks import Rank, Step
+from supervisor.core.remedy import gigabytes
 from supervisor.core.story import LogStory
 from supervisor.events import LineMatched
 from supervisor.lines import LineCutter
@@ -54,6 +55,30 @@ def test_a_bar_with_a_number_nobody_can_have_counted_to(field: str) -> None:
 
 def test_a_rank_with_a_number_nobody_can_have_counted_to() -> None:
     assert Rank(f"TP{HUGE}", Step("weights", 0.0)).sort_key == (("TP", 999_999_999),)
+
+
+@given(st.text() | st.text("0123456789.").map(lambda digits: f"{digits} GiB"))
+def test_any_text_is_a_size_or_none(text: str) -> None:
+    size = gigabytes(text)
+    assert size is None or size >= 0
+
+
+@given(st.lists(st.text("0123456789.", min_size=1), min_size=5, max_size=5))
+@example(["1.2.3"] * 5)
+@example([HUGE] * 5)
+def test_an_exhausted_gpu_is_one_whatever_its_sizes_are(sizes: list[str]) -> None:
+    """In every place where a remedy looks for one."""
+    tried, total, others, own, left = sizes
+    story = LogStory(PROFILE)
+    log = (
+        f"[2026-03-01 10:00:00] server_args=ServerArgs(model_path='/m', mem_fraction_static={own}, tp_size=1)\n"
+        f"[2026-03-01 10:00:01 TP0] Load weight begin. avail mem={left} GB\n"
+        f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {tried} GiB. GPU 0 has a total capacity of "
+        f"{total} GiB of which 1.00 GiB is free. Process 1 has {others} GiB memory in use. Including non-PyTorch "
+        f"memory, this process has {own} GiB memory in use.\n"
+    )
+    story.read(LineCutter().feed(log.encode()))
+    assert story.conclude().diagnosis.cause in ("gpu-oom-weights", "gpu-memory-occupied")
 
 
 def huge(line: bytes) -> bytes:
