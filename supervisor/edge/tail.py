@@ -1,7 +1,8 @@
 """Follows log files as they grow: bytes with their offsets, woken by inotify, in slices that keep the loop free.
 
 The child writes the file itself, so what happens to it happens without us: it may not exist yet, grow by 50 MB/s, be
-truncated (`copytruncate`), be renamed with a new one in its place, or vanish.
+truncated (`copytruncate`), be renamed, or vanish. The child has it open as its stdout and never opens it by name again,
+so neither do we: another file under the name, however full, is not the log.
 
 An idle file costs nothing; its first byte wakes us at once. A busy one is read every 50 ms instead of at every write:
 a watch is one-shot and only armed again when a pause brought nothing, which is ten times cheaper.
@@ -13,7 +14,6 @@ A file that is truncated and has grown beyond our place before we look again can
 from __future__ import annotations
 
 import ctypes
-import enum
 import os
 import struct
 import time
@@ -39,20 +39,15 @@ _DIRECTORY_MASK = _IN_CREATE | _IN_MOVED_TO
 _HEADER = struct.Struct("iIII")
 
 
-class Break(enum.StrEnum):
-    """Why a chunk does not continue the one before."""
-
-    NONE = ""
-    TRUNCATED = "truncated"  # the file became shorter: read again from its beginning
-    REPLACED = "replaced"  # another file has the name now; the old one was read to its end
-
-
 class Chunk(msgspec.Struct, frozen=True):
-    """Bytes of the log at `offset`. `caught_up`: the file had no more at that moment."""
+    """Bytes of the log at `offset`. `truncated`: the file became shorter, and is read again from its beginning.
+
+    `caught_up`: the file had no more at that moment.
+    """
 
     offset: int
     data: bytes
-    cut: Break = Break.NONE
+    truncated: bool = False
     caught_up: bool = False
 
 
@@ -121,16 +116,12 @@ async def watcher() -> AsyncIterator[Watcher]:
         os.close(descriptor)
 
 
-async def follow(
-    path: str, offset: int, watch: Watcher, *, batch_s: float = BATCH_S, held: bool = False
-) -> AsyncGenerator[Chunk, None]:
+async def follow(path: str, offset: int, watch: Watcher, *, batch_s: float = BATCH_S) -> AsyncGenerator[Chunk, None]:
     """Yield the file's bytes from `offset` on, for ever. OSError other than "no such file" ends it: we are blind then.
 
-    `held`: the writer has the file open and never opens it by name again (it is its stdout), so neither do we: another
-    file under the name, however full, is not the log. An offset beyond the end counts as a truncation. Close it
-    (`aclosing`) when you stop early.
+    An offset beyond the end counts as a truncation. Close it (`aclosing`) when you stop early.
     """
-    reader = _Reader(path, offset, held)
+    reader = _Reader(path, offset)
     pause = _Pause(path, watch, batch_s)
     try:
         while True:
@@ -149,12 +140,11 @@ async def follow(
 class _Reader:
     """The open file and our place in it."""
 
-    def __init__(self, path: str, offset: int, held: bool) -> None:
+    def __init__(self, path: str, offset: int) -> None:
         self.path = path
         self.offset = offset
-        self._held = held
         self.file: int | None = None
-        self._cut = Break.NONE
+        self._truncated = False
         self._threaded = False
 
     async def read(self) -> Chunk | None:
@@ -165,9 +155,9 @@ class _Reader:
         data = await self._slice(self.file)
         if not data:
             return None
-        chunk = Chunk(self.offset, data, self._cut, caught_up=len(data) < SLICE_BYTES)
+        chunk = Chunk(self.offset, data, self._truncated, caught_up=len(data) < SLICE_BYTES)
         self.offset += len(data)
-        self._cut = Break.NONE
+        self._truncated = False
         return chunk
 
     async def _slice(self, file: int) -> bytes:
@@ -193,33 +183,17 @@ class _Reader:
         return True
 
     def advance(self) -> bool:
-        """At the end of the open file: did its name, or its size, change so that reading goes on elsewhere?"""
+        """At the end of the open file: did its size change so that there is something to read?"""
         if self.file is None:
             return False
-        held = os.fstat(self.file)
-        if held.st_size < self.offset:
-            self.offset, self._cut = 0, Break.TRUNCATED
-            return held.st_size > 0
-        if self._held:
-            return held.st_size > self.offset
-        try:
-            named = os.stat(self.path)
-        except FileNotFoundError:
-            return False  # renamed or deleted: the child still writes to the one we hold
-        if (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino) or named.st_size == 0:
-            return held.st_size > self.offset
-        # A new file with content has the name. One more look at the old one: it may have grown before the switch.
-        if held.st_size > self.offset:
-            return True
-        self.close()
-        self.offset, self._cut = 0, Break.REPLACED
-        return True
+        size = os.fstat(self.file).st_size
+        if size < self.offset:
+            self.offset, self._truncated = 0, True
+        return size > self.offset
 
     def grown(self) -> bool:
-        """Whether there is something to read or to switch to, asked again after the watch was armed."""
-        if self.file is None:
-            return os.path.exists(self.path)
-        return os.fstat(self.file).st_size > self.offset or self.advance()
+        """Whether there is something to read, asked again after the watch was armed."""
+        return os.path.exists(self.path) if self.file is None else self.advance()
 
     def close(self) -> None:
         if self.file is not None:

@@ -52,10 +52,10 @@ class LogFeed:
         self._idle = anyio.Event()
         try:
             with self._scope:
-                async with aclosing(follow(self.path, self.offset, watch, held=True)) as chunks:
+                async with aclosing(follow(self.path, self.offset, watch)) as chunks:
                     async for chunk in chunks:
                         self._file = self._file or _identity(self.path)
-                        if chunk.cut:
+                        if chunk.truncated:
                             self._reader.restart(chunk.offset)
                         await self._take(chunk.data, chunk.offset + len(chunk.data), caught_up=chunk.caught_up)
         except OSError as problem:
