@@ -50,7 +50,7 @@ _rendered: WeakKeyDictionary[Control, dict[bool, _Rendered]] = WeakKeyDictionary
 
 
 async def show_page(call: Call) -> Response:
-    html = document(call.control, full=_full(call)).encode()
+    html = document(call.control, full=call.local).encode()
     packed = _accepts_gzip(call)
     headers = HEADERS | {"cache-control": "no-store"} | (PACKED if packed else {})
     return Response(gzip.compress(html, _LEVEL) if packed else html, media_type="text/html", headers=headers)
@@ -58,12 +58,7 @@ async def show_page(call: Call) -> Response:
 
 async def follow(call: Call) -> Response:
     headers = HEADERS | {"cache-control": "no-store", "x-accel-buffering": "no"}
-    return StreamingResponse(_updates(call.control, full=_full(call)), media_type=EVENT_STREAM, headers=headers)
-
-
-def _full(call: Call) -> bool:
-    """The kernel has told who reads over the socket; over TCP it may be anybody on this host."""
-    return bool(call.by)
+    return StreamingResponse(_updates(call.control, full=call.local), media_type=EVENT_STREAM, headers=headers)
 
 
 async def _updates(control: Control, *, full: bool) -> AsyncIterator[bytes]:
