@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from supervisor.api.control import Control
+from supervisor.api.control import Clock, Control
 from supervisor.api.words import is_healthy
 from supervisor.core.gpuviews import GpusView
 from supervisor.snapshot import ServerSnapshot
@@ -49,7 +49,7 @@ def content(control: Control, *, full: bool) -> Html:
         tag("p", *_counts(snapshots), class_="counts"),
         tag("p", "as of now", id="live", class_="live", data_state="still"),
     )
-    alarms = list(_alarms(snapshots, view, control))
+    alarms = list(_alarms(snapshots, view, clock))
     attention = tag("ul", *alarms, class_="alarms", aria_label="Needs attention") if alarms else None
     listing = tag("section", tag("h2", "Servers", id="servers", class_="unseen"), servers.table(snapshots, clock))
     each = [servers.details(snapshot, clock, full=full) for snapshot in snapshots]
@@ -73,16 +73,15 @@ def _counts(snapshots: list[ServerSnapshot]) -> list[Child]:
     return [tag("span", f"{count} {word}", class_=f"count {word.replace(' ', '-')}") for word, count in counts.items()]
 
 
-def _alarms(snapshots: list[ServerSnapshot], view: GpusView, control: Control) -> Iterator[Html]:
+def _alarms(snapshots: list[ServerSnapshot], view: GpusView, clock: Clock) -> Iterator[Html]:
     """What somebody should look at now, the worst first."""
-    clock = control.clock()
     for snapshot in snapshots:
         if snapshot.lifecycle.value in _SICK and snapshot.goal == "up":
             found = snapshot.diagnosis
             why = f": {found.cause}. {found.remedy}" if found and found.cause else ""
             yield _alarm("bad", snapshot.name, f"{snapshot.lifecycle.value}, wanted up{why}")
     for snapshot in snapshots:
-        if servers.deadline_share(snapshot, clock) >= 0.75 and snapshot.lifecycle.value == "starting":
+        if servers.deadline_share(snapshot, clock) >= servers.NEAR and snapshot.lifecycle.value == "starting":
             yield _alarm("warning", snapshot.name, "will soon be called stalled")
         elif servers.state_word(snapshot) == "not ready":
             yield _alarm("warning", snapshot.name, f"runs and takes no requests ({snapshot.verdict.value})")

@@ -25,7 +25,7 @@ _SYMBOLS = {
     "quarantined": "⊘",
     "stopped": "○",
 }
-_NEAR = 0.75  # of the patience with silence
+NEAR = 0.75  # of the patience with silence
 
 
 def table(snapshots: list[ServerSnapshot], clock: Clock) -> Html:
@@ -100,7 +100,7 @@ def _starting(snapshot: ServerSnapshot, start: StartupView, clock: Clock) -> lis
     if slow := sorted(outlook.laggards(start)):
         said += [tag("span", "slow: ", ", ".join(slow[:4]), class_="slow-note"), " "]
     if snapshot.deadline is not None and snapshot.last_progress is not None:
-        near = deadline_share(snapshot, clock) >= _NEAR
+        near = deadline_share(snapshot, clock) >= NEAR
         told = ("silent for ", since(snapshot.last_progress, clock), ", stalled in ", until(snapshot.deadline, clock))
         said.append(tag("span", *told, class_="deadline near" if near else "deadline"))
     return said
