@@ -54,7 +54,6 @@ class Marks(msgspec.Struct, frozen=True):
     now: float | None
     deadline: float | None
     ready: float | None
-    ready_is_past: bool = False
 
 
 def lanes(snapshot: ServerSnapshot, clock: Clock) -> Html | None:
@@ -74,7 +73,7 @@ def lanes(snapshot: ServerSnapshot, clock: Clock) -> Html | None:
 
 def _marks(snapshot: ServerSnapshot, clock: Clock) -> Marks:
     if snapshot.lifecycle.value != "starting":
-        return Marks(None, None, snapshot.ready_since, ready_is_past=True)
+        return Marks(None, None, snapshot.ready_since)
     now = clock.monotonic
     return Marks(now, snapshot.deadline, outlook.ready_at(snapshot, now))
 
