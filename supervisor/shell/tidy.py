@@ -6,6 +6,7 @@ import os
 import pwd
 from collections.abc import Iterable
 
+import anyio
 import anyio.to_thread
 import structlog
 
@@ -16,16 +17,26 @@ from supervisor.units import format_bytes
 
 log = structlog.get_logger()
 
+_lookups = anyio.CapacityLimiter(2)  # those that hang must not use up the threads that others wait for
+
 
 async def tidy(rules: tuple[LeftoverRule, ...], config: ServerConfig, pids: Iterable[int]) -> None:
     """`pids` are all that were seen in the tree: files that name any other process are nobody's business of ours."""
-    owner = await anyio.to_thread.run_sync(_owner, config.user)  # a name may be looked up over the network
-    if not rules or owner is None:
+    owner = await _looked_up(config.user) if rules else None
+    if owner is None:
         return
     removed = await leftovers.remove(rules, owner, frozenset(pids))
     if removed.count or removed.refused:
         freed, refused = format_bytes(removed.bytes), removed.refused[:1]
         log.info("leftover files removed", server=config.name, files=removed.count, freed=freed, refused=refused)
+
+
+async def _looked_up(user: str | None) -> int | None:
+    """None as well when the name is looked up over a network that does not answer: the end of a tree is not held up."""
+    with anyio.move_on_after(leftovers.LOOK_LIMIT_S):
+        return await anyio.to_thread.run_sync(_owner, user, abandon_on_cancel=True, limiter=_lookups)
+    log.warning("leftover files stay", problem=f"user {user} cannot be looked up in time")
+    return None
 
 
 def _owner(user: str | None) -> int | None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import subprocess
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from supervisor.config import ServerConfig
+from supervisor.edge import leftovers
 from supervisor.profile import LeftoverRule
+from supervisor.shell import tidy as tidying
 from supervisor.shell.tidy import tidy
 
 
@@ -38,4 +42,25 @@ async def test_files_of_another_user_stay(tmp_path: Path, dead: int) -> None:
     path = left(tmp_path, dead)
     for user in ("nobody", "no-such-user"):
         await tidy(rules, ServerConfig("kimi", user=user), {dead})
+    assert path.exists()
+
+
+async def test_a_user_who_cannot_be_looked_up_holds_up_no_end(
+    tmp_path: Path, dead: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = threading.Event()
+
+    def hang(user: str | None) -> int | None:
+        answer.wait(20)
+        return 0
+
+    monkeypatch.setattr(tidying, "_owner", hang)
+    monkeypatch.setattr(leftovers, "LOOK_LIMIT_S", 0.1)
+    path = left(tmp_path, dead)
+    began = time.monotonic()
+    try:
+        await tidy((LeftoverRule(str(tmp_path), r"shm_(?P<pid>\d+)_\w"),), ServerConfig("kimi", user="far"), {dead})
+    finally:
+        answer.set()
+    assert time.monotonic() - began < 5
     assert path.exists()
