@@ -11,13 +11,18 @@ from supervisor.core.stamps import seconds
 from supervisor.events import LineMatched
 from supervisor.profile import Profile, Signature
 
+# Of the classes of `profiles/causes.toml`: those that are concluded, too, without a line that names them.
+NO_EVIDENCE = "insufficient-evidence"
+EXTERNAL = "external-termination"
+HOST_OOM = "host-oom-killed"
+
 _VICTIM_PENALTY = 30
 _KEPT = 500
 _PER_SIGNATURE = 24
 _TOGETHER_S = 3.0
 _ALIVE_AFTER_S = 15.0
 _ALIVE_SIGNS = 4  # signs of life that disprove an end when the lines carry no time
-_UNKNOWN_TRACEBACK = Signature(name=TRACEBACK, cause="insufficient-evidence", weight=15)
+_UNKNOWN_TRACEBACK = Signature(name=TRACEBACK, cause=NO_EVIDENCE, weight=15)
 
 
 class Clue(msgspec.Struct):

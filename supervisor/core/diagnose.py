@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from supervisor.core.clues import Clue, ClueBook
+from supervisor.core.clues import EXTERNAL, HOST_OOM, NO_EVIDENCE, Clue, ClueBook
 from supervisor.core.remedy import Figures, remedy
 from supervisor.events import LineMatched
 from supervisor.profile import Profile
 from supervisor.snapshot import DiagnosisView
 
-NO_EVIDENCE = "insufficient-evidence"
 _SURE = 30  # a clue below this is only a sign that something ended
 _EQUAL = 5  # clues so close to the most telling one are its equals: the first of them counts
 _SEVERITIES_ENDED = ("fatal", "stall", "error")
@@ -107,15 +106,13 @@ class CauseFinder:
 
     def _guess_ended(self, code: int | None, signals: frozenset[int], stage: str) -> Guess | None:
         if signals:
-            return Guess("external-termination", 0.7)
+            return Guess(EXTERNAL, 0.7)
         if code in _NATIVE_CODES:
             return Guess("native-crash", 0.6)
         if code in _KILLED_CODES and not self._clues.said_fatal:
-            return Guess(
-                "host-oom-killed", 0.5
-            )  # -9 without a word; the engine kills itself so, too, but says it first
+            return Guess(HOST_OOM, 0.5)  # -9 without a word; the engine kills itself so, too, but says it first
         if code in _TERMINATED_CODES:
-            return Guess("external-termination", 0.6)
+            return Guess(EXTERNAL, 0.6)
         if code == 2 and stage == self._profile.stages[0]:
             return Guess("server-args-invalid", 0.4)
         return None

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from supervisor.core.diagnose import NO_EVIDENCE, CauseFinder
+from supervisor.core.clues import EXTERNAL, HOST_OOM, NO_EVIDENCE
+from supervisor.core.diagnose import CauseFinder
 from supervisor.events import HostOomKilled
 from supervisor.profile import Profile
 from supervisor.snapshot import DiagnosisView
@@ -15,8 +16,6 @@ from supervisor.snapshot import DiagnosisView
 _GUESS = 0.4  # an exit by signal 9 alone: the kernel, an operator and the engine itself end a process alike
 _SEEN = 0.8
 CANNOT_EXECUTE = "cannot-execute"  # no class of a log: the command never ran
-EXTERNAL = "external-termination"
-HOST_OOM = "host-oom-killed"  # of the classes of causes
 _NO_EVIDENCE_REMEDY = "The log does not hold the cause: look at its last lines (sglctl tail) and at the kernel's log."
 
 

@@ -8,6 +8,7 @@ from zlib import crc32
 import msgspec
 
 from supervisor.config import CauseAction
+from supervisor.core.clues import NO_EVIDENCE
 from supervisor.core.settings import CauseRule, RestartSettings
 from supervisor.saved import SavedBook
 from supervisor.snapshot import DiagnosisView
@@ -126,7 +127,7 @@ class RestartBook:
     def _again(self, end: Ending) -> Disposition:
         self.total += 1
         delay_s = min(self._settings.backoff_max_s, self.delay_s(end.attempt) * self._rule(end).backoff_factor)
-        cause = f" ({end.diagnosis.cause})" if end.diagnosis.cause not in ("", "insufficient-evidence") else ""
+        cause = f" ({end.diagnosis.cause})" if end.diagnosis.cause not in ("", NO_EVIDENCE) else ""
         reason = f"{end.summary}{cause}; restart {len(self._failures)}"
         return Disposition(Next.BACKOFF, reason, end.at + delay_s)
 
