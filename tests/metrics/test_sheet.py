@@ -127,7 +127,11 @@ def test_what_is_remembered_never_shows_old_values() -> None:
         sheet = Sheet(memo)
         sheet.each(f.RESTARTS, ("crash",), {"crash": crashes}, "kimi")
         sheet.one_of(f.GPU_FEED, ("seeing", "blind"), "blind" if crashes else "seeing")
-        assert sorted(both(sheet).values()) == sorted([crashes, 0, 1])
+        assert both(sheet) == {
+            ("sglsup_server_restarts_total", (("reason", "crash"), ("server", "kimi"))): crashes,
+            ("sglsup_gpu_feed", (("sight", "seeing"),)): int(not crashes),
+            ("sglsup_gpu_feed", (("sight", "blind"),)): int(bool(crashes)),
+        }
 
 
 def test_memory_of_servers_that_come_and_go_is_bounded() -> None:
