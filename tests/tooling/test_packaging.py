@@ -1,5 +1,6 @@
 """What other people install and type: the pins, the wheel, the make targets and the one script of CI."""
 
+import os
 import re
 import subprocess
 import sys
@@ -86,9 +87,20 @@ def test_both_commands_are_installed(wheel: zipfile.ZipFile) -> None:
     "target", ["venv", "demo", "test", "check", "slow", "real", "bench", "docs", "wheel", "constraints", "clean"]
 )
 def test_make_knows_the_target(target: str) -> None:
-    done = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    command = ["make", "--dry-run", "--always-make", target]
+    english = os.environ | {"LC_ALL": "C"}
+    done = subprocess.run(command, cwd=ROOT, env=english, capture_output=True, text=True, timeout=30)
 
     assert done.returncode == 0, done.stderr
+    assert "Nothing to be done" not in done.stdout  # content without a rule: there is a file of that name
+
+
+@pytest.mark.parametrize("target", ["docs", "bench"])
+def test_make_is_not_content_with_a_folder_of_that_name(target: str) -> None:
+    command = ["make", "--dry-run", "--old-file", ".venv/.installed", target]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
+
+    assert f".venv/bin/python {'docs/generate.py' if target == 'docs' else '-m bench.run'}" in done.stdout
 
 
 def test_nothing_is_installed_again_while_the_pins_stay() -> None:
