@@ -123,9 +123,9 @@ def test_the_cause_of_a_failure_stays_visible(text: str) -> None:
 
 @pytest.mark.parametrize("piece", ["key", "key=", "key='", "a-", "://", "://a:", "--key ", "bearer ", "key=a ", '\\"'])
 def test_hostile_text_is_masked_in_linear_time(piece: str) -> None:
-    begun = time.perf_counter()
+    begun = time.process_time()
     mask_text("key " + piece * (64 * 1024 // len(piece)))
-    assert time.perf_counter() - begun < 1.0
+    assert time.process_time() - begun < 1.0
 
 
 def test_secrets_within_words_and_values_are_hidden() -> None:
