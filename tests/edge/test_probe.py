@@ -8,7 +8,7 @@ import os
 import resource
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from unittest import mock
 
@@ -19,8 +19,8 @@ import pytest
 from supervisor.actions import Probe
 from supervisor.edge.probe import BODY_LIMIT_BYTES, Prober, identity
 from supervisor.events import Listener, Probed, ProbeOutcome
-
-Serve = Callable[[anyio.abc.SocketStream], Awaitable[None]]
+from tests.edge import web
+from tests.edge.web import Serve, says
 
 
 def answer(status: str, body: bytes = b"", headers: str = "") -> bytes:
@@ -29,30 +29,9 @@ def answer(status: str, body: bytes = b"", headers: str = "") -> bytes:
 
 @asynccontextmanager
 async def serving(handler: Serve) -> AsyncIterator[tuple[int, list[bytes]]]:
-    """A server that reads one request and lets the handler do what it likes; yields its port and what was asked."""
-    asked: list[bytes] = []
-
-    async def handle(stream: anyio.abc.SocketStream) -> None:
-        async with stream:
-            try:
-                asked.append(await stream.receive(65536))
-                await handler(stream)
-            except (anyio.BrokenResourceError, anyio.EndOfStream, anyio.ClosedResourceError):
-                return  # the prober had enough and left
-
-    listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
-    async with listener, anyio.create_task_group() as tasks:
-        tasks.start_soon(listener.serve, handle)
-        yield listener.extra(anyio.abc.SocketAttribute.local_port), asked
-        tasks.cancel_scope.cancel()
-
-
-def says(*pieces: bytes) -> Serve:
-    async def handler(stream: anyio.abc.SocketStream) -> None:
-        for piece in pieces:
-            await stream.send(piece)
-
-    return handler
+    """Yields the port instead of the address."""
+    async with web.serving(handler) as (where, asked):
+        yield int(where.rpartition(":")[2]), asked
 
 
 @pytest.fixture
