@@ -4,7 +4,6 @@ import contextlib
 import json
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 import psutil
 import pytest
 
+from tests.real.record import free_port
 from tests.real.setup_sglang_cpu import Install, default_root
 
 BIN = Path(sys.executable).parent
@@ -128,13 +128,6 @@ restart = {{ backoff = "1s" }}
 readiness = {{ interval = "500ms" }}
 serving = {{ stopped = "8s" }}
 """
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-    return port
 
 
 @pytest.fixture
