@@ -264,7 +264,30 @@ def test_stamps_of_every_form() -> None:
     assert [duration(s) for s in (7, 419, 7500, 273600)] == ["7 s", "6 min 59 s", "2 h 05 min", "3 d 4 h"]
 
 
-@given(st.binary(max_size=3000))
+SCRAPS = [
+    b"[2026-03-01 10:00:00 TP0] ",
+    b"[2026-03-01 09:00:00] ",
+    b"\n[2026-03-01 10:00:01 TP0] Load weight begin. avail mem=78.50 GB\n",
+    b"\n[2026-03-01 10:00:09 TP1] Load weight end. type=X, dtype=torch.bfloat16, avail mem=70.00 GB\n",
+    b"\n[2026-03-01 10:00:02 TP0] Scheduler hit an exception: Traceback (most recent call last):\n",
+    b'  File "/x/a.py", line 1, in load_model\n',
+    b"\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n",
+    b"\rLoading safetensors checkpoint shards:  25% Completed | 1/4 [00:01<00:03,  1.0s/it]",
+    b"The server is fired up and ready to roll!\n",
+    b"SIGQUIT received. signum=None, frame=None. It usually means one child failed.\n",
+    b"\nKilled\n",
+    b"\n",
+]
+SIGQUIT = b"\n[2026-03-01 10:00:41] SIGQUIT received. signum=None, frame=None. It usually means one child failed."
+
+
+@given(st.lists(st.one_of(st.sampled_from(SCRAPS), st.binary(max_size=60)), max_size=40), st.integers(0, 40))
 @settings(max_examples=150, deadline=None)
-def test_no_bytes_break_the_story(data: bytes) -> None:
-    assert tell(data).verdict in Verdict
+def test_no_bytes_break_the_story(parts: list[bytes], ended: int) -> None:
+    """Whatever stands around it, the engine's own word of its end is found, and the story stays in order."""
+    outcome = tell(b"".join([*parts[:ended], SIGQUIT, b"\n", *parts[ended:]]))
+    assert outcome.verdict is Verdict.CRASHED
+    assert PROFILE.cause(outcome.diagnosis.cause) is not None
+    assert outcome.stage in PROFILE.stages
+    assert all((span.end or span.begin) >= span.begin for span in outcome.view.timeline)
+    assert tell(b"".join(parts)).stage in PROFILE.stages
