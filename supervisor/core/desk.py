@@ -16,6 +16,7 @@ from supervisor.snapshot import IncidentView
 
 # An action whose answer is that much later than its own limit is lost; so is one that never had to be answered.
 REPLY_SLACK_S = 10.0
+CATCH_UP_S = 5.0  # after an absence of ours: what the server did meanwhile has been read by then
 INCIDENTS_KEPT = 10
 
 

@@ -19,7 +19,7 @@ from supervisor.actions import AnyAction, SignalTree, Spawn, StartRecord
 from supervisor.core import verdict
 from supervisor.core.attempt import Attempt
 from supervisor.core.claiming import Claimer
-from supervisor.core.desk import Desk
+from supervisor.core.desk import CATCH_UP_S, Desk
 from supervisor.core.endcause import EndKind
 from supervisor.core.ending import Ender
 from supervisor.core.lifecycle import ALIVE, State, Trigger
@@ -63,7 +63,6 @@ from supervisor.snapshot import ServerSnapshot
 # A tick that comes this late means that we ourselves did not run (SIGSTOP, swap, a suspended machine): what the server
 # wrote meanwhile has not been read yet, so nothing may be called stalled before it has.
 _OWN_DELAY_S = 2.0
-CATCH_UP_S = 5.0
 
 
 class Server:

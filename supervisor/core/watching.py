@@ -9,7 +9,7 @@ from supervisor.actions import Announce, AskCanary, Remember, StartRecord
 from supervisor.config import DetectorMode
 from supervisor.core.attempt import Attempt
 from supervisor.core.budgets import Budgets
-from supervisor.core.desk import REPLY_SLACK_S, Desk
+from supervisor.core.desk import CATCH_UP_S, REPLY_SLACK_S, Desk
 from supervisor.core.endcause import EndKind
 from supervisor.core.ending import Ender
 from supervisor.core.health import Health
@@ -31,7 +31,6 @@ from supervisor.events import (
 )
 
 _LIVING = (State.STARTING, State.RUNNING)
-_CATCH_UP_S = 5.0
 
 
 class Watcher:
@@ -234,7 +233,7 @@ class Watcher:
         """People have done their work: nothing is held against the server before news have been taken in."""
         desk, attempt = self._desk, self._desk.attempt
         self._observed.clear()
-        desk.late_until = max(desk.late_until, desk.now + _CATCH_UP_S)
+        desk.late_until = max(desk.late_until, desk.now + CATCH_UP_S)
         if attempt is not None and attempt.fatal_text and desk.state in _LIVING:
             desk.after(Timer.FATAL_LINE, desk.settings.fatal_grace_s)
 
