@@ -119,5 +119,9 @@ class Rehearsal:
             return max(self.now, when), event
         if deadline is None or deadline > end:
             return None
-        # A deadline that has passed without being answered must not hold the clock.
-        return (deadline if deadline > self.now else self.now + _LEAST_STEP_S), Ticked()
+        return tick_at(deadline, self.now), Ticked()
+
+
+def tick_at(deadline: float, now: float) -> float:
+    """When its tick comes: a deadline that has passed without being answered must not hold the clock."""
+    return deadline if deadline > now else now + _LEAST_STEP_S

@@ -28,7 +28,7 @@ from supervisor.actions import (
 )
 from supervisor.core.comparison import Moment, Row, compare
 from supervisor.core.lifecycle import ALIVE, RESTING, State
-from supervisor.core.rehearsal import Decision, Obliging, Rehearsal
+from supervisor.core.rehearsal import Decision, Obliging, Rehearsal, tick_at
 from supervisor.core.server import Server
 from supervisor.events import AnyEvent, DevicesChecked, Exited, StartRequested, Ticked, TreeEmptied
 
@@ -38,7 +38,6 @@ _TICK_LATE_S = 0.5  # a tick of the daemon's own comes that much after its deadl
 _AWAY_S = 45.0
 _LEADS_TO_S = 3600.0
 _TURNS = (Spawn, KeepEvidence, SignalTree, KillTree)  # after one that only one of the two took nothing compares
-_LEAST_STEP_S = 1e-3
 _FIRST = StartRequested("autostart")
 _REMEMBERED = ("goal", "lifecycle")  # what a daemon knows from one decision to the next, and a new one does not
 
@@ -193,7 +192,7 @@ class _Review:
                 return ""
             if isinstance(step.event, Ticked) and silent_s > _AWAY_S and server.state in ALIVE:
                 return ""
-            now = deadline if deadline > now else now + _LEAST_STEP_S
+            now = tick_at(deadline, now)
             if note := self._give(server, Ticked(), now):
                 return note
         return ""
