@@ -74,11 +74,6 @@ class History:
         """How long each phase took in the newest starts of the same kind."""
         return [{part.phase: part.seconds for part in record.phases} for record in self.of(key)]
 
-    def usual_total_s(self, key: str) -> float | None:
-        """How long a start usually takes; None when there was none."""
-        totals = [record.total_s for record in self.of(key)]
-        return median(totals) if totals else None
-
     def usual_capacity(self, key: str) -> int | None:
         """How many tokens the last good start could hold."""
         known = [record.capacity_tokens for record in self.of(key) if record.capacity_tokens]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from typing import Any
 
 import msgspec
 
@@ -252,9 +251,3 @@ def _speaks(clue: Clue, outcome: Outcome) -> bool:
 def as_json(found: Report) -> bytes:
     """One object on one line."""
     return msgspec.json.encode(found) + b"\n"
-
-
-def as_builtins(found: Report) -> dict[str, Any]:
-    """For tests and callers in this process."""
-    built: dict[str, Any] = msgspec.to_builtins(found)
-    return built

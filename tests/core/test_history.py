@@ -85,11 +85,10 @@ def test_it_explains_itself() -> None:
     assert "(learned)" in text
 
 
-def test_the_usual_length_and_capacity_are_those_of_good_starts() -> None:
+def test_the_usual_capacity_is_that_of_good_starts() -> None:
     history = History([start(1, 50, capacity=900), start(1, 60, capacity=1000), start(1, 70)])
-    assert history.usual_total_s("k") == 120
     assert history.usual_capacity("k") == 1000
-    assert history.usual_total_s("other") is None
+    assert history.usual_capacity("other") is None
 
 
 def test_a_phase_clock_measures_phases_and_their_longest_silence() -> None:
