@@ -1,6 +1,5 @@
 """How long after a server could first serve its waiter knows: `sglctl wait` beside the usual loop around curl."""
 
-import http.client
 import json
 import os
 import statistics
@@ -13,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.harness import Measurement, bench
-from bench.site import BIN, SPEED, free_ports, running, sglctl, wait_for
+from bench.site import BIN, SPEED, free_ports, health_status, running, sglctl, wait_for
 
 ROUNDS = 8
 LIMIT_S = 60.0
@@ -80,17 +79,7 @@ class Poller(threading.Thread):
         until = time.monotonic() + LIMIT_S
         while time.monotonic() < until:
             asked = time.monotonic()
-            if self._status() == 200:
+            if health_status(self._port) == 200:
                 self.at = asked
                 return
             time.sleep(0.005)
-
-    def _status(self) -> int:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=5)
-        try:
-            connection.request("GET", "/health")
-            return connection.getresponse().status
-        except (OSError, http.client.HTTPException):
-            return 0
-        finally:
-            connection.close()

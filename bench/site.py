@@ -1,5 +1,6 @@
 """A daemon with a few fake servers in a scratch folder, and a supervisord with as many sleepers."""
 
+import http.client
 import json
 import os
 import socket
@@ -70,6 +71,18 @@ def configuration(folder: str, servers: int) -> str:
         command = [sys.executable, "-m", "supervisor.simulator", "--speed", SPEED, "--port", str(port)]
         tables.append(f"[server.s{index}]\ncommand = {json.dumps(command)}\ngpus = []")
     return "\n\n".join(tables) + "\n"
+
+
+def health_status(port: int) -> int:
+    """The status of the engine's own /health; 0 without an answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status
+    except (OSError, http.client.HTTPException):
+        return 0
+    finally:
+        connection.close()
 
 
 def free_ports(count: int) -> list[int]:

@@ -9,17 +9,16 @@ import os
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
+from bench.site import free_ports
 from tests.e2e import api, marks, toml
 
 BIN = Path(sys.executable).parent
@@ -282,15 +281,6 @@ class Daemon:
             if line.startswith(f"{key}:"):
                 return int(line.split()[1]) * 1024
         raise LookupError(key)
-
-
-def free_ports(count: int) -> list[int]:
-    """Held together, so that they differ, and released together."""
-    with ExitStack() as stack:
-        held = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in held]
 
 
 def until(condition: Callable[[], bool], limit_s: float, what: str) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.host import Host, free_ports, until
+from bench.site import free_ports
+from tests.e2e.host import Host, until
 
 SHARED_MEMORY = Path("/dev/shm")
 LEAVER = "import os, time; open(f'/dev/shm/torch_{os.getpid()}_1_1', 'w').write('x' * 5000); time.sleep(1000)"

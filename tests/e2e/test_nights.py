@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.site import health_status
 from tests.e2e.host import Host
 
 both_ways = pytest.mark.parametrize("cgroups", ["auto", "off"], indirect=True)
@@ -98,24 +99,12 @@ class Poller(threading.Thread):
     def run(self) -> None:
         until = time.monotonic() + 40
         while time.monotonic() < until:
-            asked_at, status = time.time(), self._ask()
+            asked_at, status = time.time(), health_status(self._port)
             if status == 200:
                 self.ready_at = asked_at
                 return
             self.unavailable += status == 503
             self._pause.wait(0.01)
-
-    def _ask(self) -> int:
-        import http.client
-
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=5)
-        try:
-            connection.request("GET", "/health")
-            return connection.getresponse().status
-        except (OSError, http.client.HTTPException):
-            return 0
-        finally:
-            connection.close()
 
 
 @both_ways

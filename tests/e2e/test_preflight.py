@@ -3,7 +3,8 @@
 import sys
 from pathlib import Path
 
-from tests.e2e.host import SPEED, Host, free_ports
+from bench.site import free_ports
+from tests.e2e.host import SPEED, Host
 
 
 def interpreter(host: Host) -> Path:

@@ -33,6 +33,21 @@ def test_a_live_change_reaches_a_running_server_without_its_notice(host: Host) -
     assert not host.collisions("kimi")
 
 
+def test_a_server_is_probed_at_the_configured_host(host: Host) -> None:
+    host.fake("kimi", host="127.0.0.9", sole=True)  # nobody listens there
+    host.start()
+    until(lambda: host.show("kimi")["phase"] == "healthy", 30, "its log says that it serves")
+    until(lambda: host.show("kimi")["readiness"]["value"] == "failure", 30, "the probe is refused")
+    pid = host.show("kimi")["pid"]
+
+    host.servers["kimi"]["host"] = "127.0.0.1"
+    host.write_config()
+    assert host.ctl("update").stdout == "kimi: updated process group\n"
+
+    running(host, "kimi")
+    assert (host.show("kimi")["pid"], host.show("kimi")["attempt"]) == (pid, 1)
+
+
 def test_a_live_change_during_a_start_and_another_one_at_rest(host: Host) -> None:
     host.fake("kimi", "--tp", "2", "--scenario", "slow:phase=weights,factor=3")
     host.fake("draft", autostart=False)

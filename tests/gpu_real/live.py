@@ -17,8 +17,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+from bench.site import free_ports
 from tests.e2e.gpus import GpuHost
-from tests.e2e.host import free_ports
 from tests.gpu_real.holder import __file__ as holder_file
 from tests.nvml.fake import FakeNvml
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.host import BIN, Host, free_ports, until
+from bench.site import free_ports
+from tests.e2e.host import BIN, Host, until
 from tests.metrics.test_sheet import Samples, samples
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.site import free_ports
 from tests.e2e.gpus import GpuHost
-from tests.e2e.host import free_ports
 from tests.metrics.prometheus import ALERTMANAGER, PROMETHEUS, watching
 from tests.metrics.test_rules import queries
 from tests.nvml import FakeNvml
