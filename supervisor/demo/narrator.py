@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
@@ -11,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from supervisor.api import wire
+from supervisor.cli.text import wrapped
 from supervisor.demo.stage import NOTES
 from supervisor.demo.story import Telling
 from supervisor.shell.terminal import Board
@@ -61,7 +61,7 @@ class LiveNarrator:
     def tell(self, tellings: Iterable[Telling]) -> None:
         for telling in tellings:
             if not telling.minor:
-                lines = wrapped(telling, self._console.width - 1)
+                lines = lines_of(telling, self._console.width - 1)
                 self._board.say(*(Text(line, telling.style) for line in lines))
 
     def say(self, text: str = "", style: str = "") -> None:
@@ -90,13 +90,10 @@ class PlainNarrator:
         pass
 
 
-def wrapped(telling: Telling, width: int) -> list[str]:
+def lines_of(telling: Telling, width: int) -> list[str]:
     """The telling in lines of the width, the later ones below the first one's words."""
     prefix = _prefix(telling)
-    room = max(_NARROWEST, width)
-    return textwrap.wrap(
-        prefix + telling.text, room, subsequent_indent=" " * len(prefix), break_long_words=False, break_on_hyphens=False
-    )
+    return wrapped(prefix + telling.text, max(_NARROWEST, width), len(prefix))
 
 
 def _prefix(telling: Telling) -> str:

@@ -39,10 +39,6 @@ class Stage(NamedTuple):
         return self.directory / "s.sock"
 
     @property
-    def daemon_log(self) -> Path:
-        return self.directory / "daemon.log"
-
-    @property
     def memory(self) -> Path:
         """Where the fake engine notes how much GPU memory each of its ranks would hold."""
         return self.directory / "gpu"

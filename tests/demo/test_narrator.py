@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from supervisor.demo.narrator import LiveNarrator, PlainNarrator, wrapped
+from supervisor.demo.narrator import LiveNarrator, PlainNarrator, lines_of
 from supervisor.demo.story import Telling
 from tests.shell.made import server
 
@@ -35,7 +35,7 @@ def test_above_a_live_view_only_what_it_does_not_show_is_told() -> None:
 
 
 def test_long_words_go_on_below_the_first_line() -> None:
-    lines = wrapped(Telling(14.6, "kimi", "word " * 30), 60)
+    lines = lines_of(Telling(14.6, "kimi", "word " * 30), 60)
     assert len(lines) > 2
     assert all(len(line) <= 60 for line in lines)
     assert all(line.startswith(" " * 15 + "word") for line in lines[1:])
@@ -43,4 +43,4 @@ def test_long_words_go_on_below_the_first_line() -> None:
 
 def test_a_path_is_never_broken() -> None:
     path = "/tmp/" + "x" * 90
-    assert any(line.strip() == path for line in wrapped(Telling(None, "kimi", f"evidence in {path}"), 60))
+    assert any(line.strip() == path for line in lines_of(Telling(None, "kimi", f"evidence in {path}"), 60))
