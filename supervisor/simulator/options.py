@@ -44,7 +44,6 @@ class Options(NamedTuple):
     skip_server_warmup: bool = False
     enable_metrics: bool = False
     log_level: str = "info"
-    log_requests: bool = False
     api_key: str = ""
     watchdog_timeout_s: float = 300.0
     disaggregation_mode: str = "null"
@@ -133,7 +132,6 @@ def _add_engine_options(parser: argparse.ArgumentParser) -> None:
     add("--base-gpu-id", type=int, default=0)
     for flag in ("--enable-dp-attention", "--disable-cuda-graph", "--skip-server-warmup", "--enable-metrics"):
         add(flag, action="store_true")
-    add("--log-requests", action="store_true")
     add("--log-level", default="info")
     add("--api-key", default="")
     add("--watchdog-timeout", dest="watchdog_timeout_s", type=float, default=defaults.watchdog_timeout_s)

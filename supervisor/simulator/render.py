@@ -14,7 +14,7 @@ from supervisor.simulator.layout import Rank
 from supervisor.simulator.options import Options
 from supervisor.simulator.plan import LOCAL_PHASES, MAIN, PEER_LOST_S, Emission, Fate, FateKind, Plan, RankPlan
 from supervisor.simulator.scenario import Kind
-from supervisor.simulator.script import make_plan, rank_fate
+from supervisor.simulator.script import audible, make_plan, rank_fate
 
 EPOCH_S = 1_764_403_200.0  # 2025-11-29 08:00:00 UTC
 _PID = 4242
@@ -135,9 +135,7 @@ def _served(plan: Plan) -> list[Emission]:
         answered = texts.access(f"{options.host}:50312", "POST", "/generate", 200, "OK")
         lines += [_record(at_s + 0.5, found, True), batch, _record(done_s - 0.1, answered, True)]
     lines.append(_record(done_s, texts.FIRED_UP, phase="serving"))
-    quiet = options.log_level.lower() in ("warning", "error", "critical")
-    lines = [e for e in lines if e.raw or not quiet]
-    return lines + list(_serving_scenarios(plan, done_s))
+    return list(audible(options, lines)) + list(_serving_scenarios(plan, done_s))
 
 
 def _serving_scenarios(plan: Plan, ready_s: float) -> Iterator[Emission]:

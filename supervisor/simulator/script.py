@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from supervisor.simulator import texts
 from supervisor.simulator.beat import Beat
+from supervisor.simulator.clock import is_quiet
 from supervisor.simulator.dialect import DIALECTS, Dialect, Who
 from supervisor.simulator.failures import CAUSES, Where, scheduler_traceback, warmup_error
 from supervisor.simulator.failures import launcher_traceback as launcher_text
@@ -31,13 +32,13 @@ def make_plan(options: Options) -> Plan:
     ranks = local_ranks(options, dialect)
     steps = _steps(options, dialect)
     _check(options.scenarios, ranks, steps)
-    launch_s = options.seconds("launch") * _factor(options.scenarios, "launch", None)
+    launch_s = options.seconds("launch") * factor(options.scenarios, "launch", None)
     main, fate = _launcher_script(options, dialect, launch_s)
     plans = tuple(_group_plans(options, steps, ranks, launch_s + 0.4, chosen))
     ready_s = max(plan.steps[-1].end_s for plan in plans)
     return Plan(
-        options, dialect, launch_s + 0.4, _audible(options, main), fate, _warmup_fate(options), plans, ready_s,
-        _audible(options, _bring_up(options, dialect)),
+        options, dialect, launch_s + 0.4, audible(options, main), fate, _warmup_fate(options), plans, ready_s,
+        audible(options, _bring_up(options, dialect)),
         tuple(s for s in options.scenarios if s.phase == "serving" or s.kind in (Kind.HOSTILE, Kind.ZOMBIE_200)),
     )  # fmt: skip
 
@@ -62,13 +63,14 @@ def _check(scenarios: Iterable[Scenario], ranks: tuple[Rank, ...], steps: tuple[
             raise ScenarioError(f"cannot play cause {scenario.cause!r}: known are {' '.join(CAUSES)}")
 
 
-def _factor(scenarios: Iterable[Scenario], phase: str, rank: Rank | None) -> float:
-    factor = 1.0
+def factor(scenarios: Iterable[Scenario], phase: str, rank: Rank | None) -> float:
+    """How many times as long the phase takes; a rank of None is slowed by whatever slows any."""
+    slowness = 1.0
     for scenario in scenarios:
         slows = scenario.kind is Kind.SLOW and scenario.phase in ("", phase)
         if slows and (rank is None or rank.matches(scenario.rank)):
-            factor *= scenario.factor
-    return factor
+            slowness *= scenario.factor
+    return slowness
 
 
 # --- the launcher
@@ -145,9 +147,9 @@ def _main(at_s: float, phase: str, text: str, raw: bool = False, stdout: bool = 
     return Emission(at_s, MAIN, phase, text, "", raw, stdout)
 
 
-def _audible(options: Options, emissions: Iterable[Emission]) -> tuple[Emission, ...]:
+def audible(options: Options, emissions: Iterable[Emission]) -> tuple[Emission, ...]:
     """With --log-level warning every phase marker disappears: all of them are INFO; bars and prints stay."""
-    quiet = options.log_level.lower() in ("warning", "error", "critical")
+    quiet = is_quiet(options)
     return tuple(emission for emission in emissions if emission.raw or not quiet)
 
 
@@ -196,7 +198,7 @@ def _group_plans(
 
 def _step_plan(options: Options, piece: _Slice, rank: Rank, begin_s: float, chosen: random.Random) -> StepPlan:
     step = piece.step
-    seconds = step.seconds * piece.share * _factor(options.scenarios, step.phase, rank)
+    seconds = step.seconds * piece.share * factor(options.scenarios, step.phase, rank)
     skew_s = chosen.uniform(0.0, min(_MAX_SKEW_S, step.seconds * 0.06, seconds * 0.4))
     start_s, length_s = begin_s + skew_s, seconds - skew_s
     beats = [beat for beat in step.beats if piece.holds(beat.at) and (beat.who is Who.ALL or rank.leads_group)]
@@ -207,7 +209,7 @@ def _step_plan(options: Options, piece: _Slice, rank: Rank, begin_s: float, chos
     fate = _rank_fate(options, piece, rank, begin_s, seconds) if piece.first else None
     if fate:
         emissions = [emission for emission in emissions if emission.at_s < fate.at_s]
-    return StepPlan(step.phase, begin_s, begin_s + seconds, step.held_gb, _audible(options, emissions), fate)
+    return StepPlan(step.phase, begin_s, begin_s + seconds, step.held_gb, audible(options, emissions), fate)
 
 
 def _emission(beat: Beat, phase: str, rank: Rank, at_s: float) -> Emission:

@@ -12,6 +12,7 @@ from supervisor.simulator import texts
 from supervisor.simulator.engine import Engine, Status
 from supervisor.simulator.plan import Fate, FateKind, Plan
 from supervisor.simulator.scenario import Kind, Scenario
+from supervisor.simulator.script import factor
 
 _TRIES = 120
 _PATIENCE_S = 5.0
@@ -34,7 +35,8 @@ def warm_up(engine: Engine, plan: Plan, give_up: Callable[[], NoReturn]) -> None
         engine.handlers_installed = True
         if plan.warmup_fate:
             _meet(engine, plan.warmup_fate, give_up)
-        engine.clock.sleep(max(0.0, options.seconds("warmup") * _slowness(plan) - 0.5 - _WAIT_FOR_DECODE_S))
+        warmup_s = options.seconds("warmup") * factor(options.scenarios, "warmup", None)
+        engine.clock.sleep(max(0.0, warmup_s - 0.5 - _WAIT_FOR_DECODE_S))
         for _ in engine.generate(_WARMUP_PROMPT, _WARMUP_TOKENS):
             pass
         log.record(texts.access(client, "POST", "/generate", 200, "OK"), stdout=True)
@@ -55,14 +57,6 @@ def _misbehave(engine: Engine, scenario: Scenario) -> None:
             engine.become_zombie(scenario.dead)
         case _:
             return  # the schedulers' business
-
-
-def _slowness(plan: Plan) -> float:
-    factor = 1.0
-    for scenario in plan.options.scenarios:
-        if scenario.kind is Kind.SLOW and scenario.phase in ("", "warmup"):
-            factor *= scenario.factor
-    return factor
 
 
 def _meet(engine: Engine, fate: Fate, give_up: Callable[[], NoReturn]) -> NoReturn:

@@ -89,7 +89,7 @@ def huge(line: bytes) -> bytes:
 @pytest.mark.parametrize("dialect", ["0.5.3", "0.5.9", "0.5.23"])
 def test_no_line_of_an_engine_hurts_however_long_its_numbers_are(dialect: str) -> None:
     """As text of the log, and as the fields of every rule that matched: some rules bound their digits, some do not."""
-    log = b"".join(write.data for write in render(Options(dialect=dialect, tp=2, log_requests=True)))
+    log = b"".join(write.data for write in render(Options(dialect=dialect, tp=2)))
     world, story = World(), LogStory(PROFILE)
     world.start()
     world.until(1.0)
