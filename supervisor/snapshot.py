@@ -181,6 +181,5 @@ class ServerSnapshot(msgspec.Struct, frozen=True):
     capacity_tokens: int | None = None
     capacity_expected: int | None = None
     findings: tuple[str, ...] = ()  # of the preflight before the last start, the gravest first
-    eta_s: float | None = None  # until healthy, by what earlier starts took; None while nobody can tell
     maintenance: FacetView | None = None  # on: paused; None is off
     incidents: tuple[IncidentView, ...] = ()  # the newest last

@@ -70,10 +70,6 @@ class History:
         patience_s = max(silences) * _TIMES if len(seen) < FEW else usual * _TIMES + spread * _SPREADS
         return Lesson(phase, len(seen), median(part.seconds for part in seen), max(silences), floor_s, patience_s)
 
-    def phases(self, key: str) -> list[dict[str, float]]:
-        """How long each phase took in the newest starts of the same kind."""
-        return [{part.phase: part.seconds for part in record.phases} for record in self.of(key)]
-
     def usual_capacity(self, key: str) -> int | None:
         """How many tokens the last good start could hold."""
         known = [record.capacity_tokens for record in self.of(key) if record.capacity_tokens]

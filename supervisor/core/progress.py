@@ -305,33 +305,6 @@ def _rate(number: str, unit: str) -> float | None:
     return 1.0 / value if unit.startswith("s/") else value
 
 
-def eta_s(history: list[dict[str, float]], view: StartupView, now: float) -> float | None:
-    """Seconds until ready by this server's earlier starts (phase → seconds each), None without any.
-
-    What is left = the rest of the current phase, then the phases that came after it in the newest start that had it.
-    """
-    seen = {phase: [start[phase] for start in history if phase in start] for phase in _all_phases(history)}
-    usual = {phase: _median(durations) for phase, durations in seen.items()}
-    past = next((start for start in reversed(history) if view.phase in start), None)
-    if past is None:
-        return None
-    phases = list(past)
-    later = phases[phases.index(view.phase) + 1 :]
-    rest = max(0.0, usual[view.phase] - (now - view.since))
-    bars = [rank.progress.eta_s or 0.0 for rank in view.ranks if rank.progress is not None]
-    return max([rest, *bars]) + sum(usual[phase] for phase in later)
-
-
-def _all_phases(history: list[dict[str, float]]) -> list[str]:
-    return list(dict.fromkeys(phase for start in history for phase in start))
-
-
-def _median(values: list[float]) -> float:
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-
-
 def _by_name(profile: Profile) -> dict[str, PhaseRule]:
     named = {phase.name: phase for phase in profile.phases}
     return named | {phase.speculative_name: phase for phase in profile.phases if phase.speculative_name}

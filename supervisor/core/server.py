@@ -116,7 +116,6 @@ class Server:
             would_have_killed=dict(watcher.would_have_killed),
             maintenance=desk.facets.view(FACET) if desk.paused else None,
             incidents=tuple(self._desk.incidents),
-            eta_s=watcher.eta_s(),
         )
 
     @property

@@ -15,7 +15,6 @@ from supervisor.core.ending import Ender
 from supervisor.core.health import Health
 from supervisor.core.history import History
 from supervisor.core.lifecycle import State, Trigger
-from supervisor.core.progress import eta_s
 from supervisor.core.serving import Charge, standstill_charge
 from supervisor.core.timers import Timer
 from supervisor.events import (
@@ -62,14 +61,6 @@ class Watcher:
         """A record of the log from before the adoption, with the time at which it was written."""
         if self._desk.current().line(event, at).fatal:
             self._last_words(event.text)
-
-    def eta_s(self) -> float | None:
-        """How long the start will still take by the phases of earlier ones; None outside a start, or without any."""
-        desk, attempt = self._desk, self._desk.attempt
-        earlier = self._history.phases(desk.settings.history_key)
-        if desk.state is not State.STARTING or attempt is None or not earlier:
-            return None
-        return eta_s(earlier, attempt.view(desk.now), desk.now)
 
     # --- the log -------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from supervisor import actions as a
 from supervisor import events as e
 from supervisor.config import DetectorMode
 from supervisor.core.lifecycle import State
+from supervisor.core.outlook import ready_at
 from supervisor.core.settings import DetectorSettings, PhaseLimit, RestartSettings, ServingSettings
 from tests.core.test_server import CAPTURING, LOADED, LOADING, READY, healthy
 from tests.core.world import SETTINGS, World
@@ -341,19 +342,19 @@ def test_our_own_probes_do_not_make_an_idle_server_busy() -> None:
 
 def test_how_long_a_start_will_take_is_told_from_earlier_ones() -> None:
     world = World(PATIENT)
-    assert world.facts_now.eta_s is None
+    assert ready_at(world.facts_now, world.now) is None
     one_start(world)
-    assert world.facts_now.eta_s is None
+    assert ready_at(world.facts_now, world.now) is None
     world.stop()
     world.settle()
     world.health = e.ProbeOutcome.REFUSED
     world.start()
     world.until(world.now + 1)
     world.log(*LOADING, *LOADED, *CAPTURING)
-    assert world.facts_now.eta_s == pytest.approx(31, abs=4)
+    assert ready_at(world.facts_now, world.now) == pytest.approx(world.now + 31, abs=4)
     world.until(world.now + 10)
     world.tell(e.Ticked())
-    assert world.facts_now.eta_s == pytest.approx(21, abs=4)
+    assert ready_at(world.facts_now, world.now) == pytest.approx(world.now + 21, abs=4)
 
 
 def test_a_canarys_own_line_does_not_make_an_idle_server_busy() -> None:

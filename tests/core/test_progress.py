@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from supervisor.core.grammar import LogReader
-from supervisor.core.progress import MAX_RANKS, Movement, PhaseTracker, eta_s
+from supervisor.core.progress import MAX_RANKS, Movement, PhaseTracker
 from supervisor.core.stamps import seconds
 from supervisor.events import LineMatched
 from supervisor.lines import LineCutter
@@ -210,21 +210,6 @@ def test_unknown_matches_are_only_signs_of_life() -> None:
     tracker.begin(5)
     assert tracker.observe(LineMatched(1, 1, "no-such-rule"), 6).movement is Movement.ACTIVITY
     assert tracker.view(7).last_progress == 5
-
-
-def test_time_left_by_earlier_starts() -> None:
-    start = Start()
-    start.rank("TP0", "Load weight begin.", at=10)
-    start.now = 30
-    history = [
-        {"launch": 10.0, "weights": 100.0, "memory-pool": 5.0, "target-graph": 60.0, "warmup": 4.0},
-        {"launch": 12.0, "weights": 140.0, "memory-pool": 5.0, "target-graph": 80.0, "warmup": 6.0},
-    ]
-    assert eta_s(history, start.view, 30) == pytest.approx((120 - 20) + 5 + 70 + 5)
-    assert eta_s(history, start.view, 500) == pytest.approx(5 + 70 + 5)
-    assert eta_s([], start.view, 30) is None
-    start.says("Multi-thread loading shards:  10% Completed | 1/10 [00:00<00:00, 50.00s/it]", at=30)
-    assert eta_s(history, start.view, 30) == pytest.approx(450 + 5 + 70 + 5)
 
 
 def test_ranks_that_somebody_makes_up_are_bounded() -> None:
