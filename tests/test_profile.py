@@ -19,6 +19,13 @@ def test_both_engines_load_and_are_kept() -> None:
     assert load_profile("sglang") is SGLANG
 
 
+def test_the_configured_host_says_more_than_the_command() -> None:
+    command = ["python", "-m", "sglang.launch_server", "--host", "10.0.0.7"]
+    assert facts(SGLANG, command).host == "10.0.0.7"
+    assert facts(SGLANG, command, "10.0.0.8").host == "10.0.0.8"
+    assert facts(SGLANG, ["start.sh"], "10.0.0.8").host == "10.0.0.8"
+
+
 def test_an_unknown_engine_is_told_with_its_path() -> None:
     with pytest.raises(ProfileError, match=r"cannot load the profile of engine 'nope': .*nope\.toml does not exist"):
         load_profile("nope")

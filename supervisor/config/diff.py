@@ -11,7 +11,18 @@ from supervisor.config.model import Config, ServerConfig
 from supervisor.config.secrets import HIDDEN, is_secret, mask_command
 
 # Consulted by the daemon while the server runs; everything else is given to the process at its start.
-_LIVE = ("autostart", "stop", "deadlines", "restart", "readiness", "on_foreign", "memory_tolerance", "log", "hooks")
+_LIVE = (
+    "host",
+    "autostart",
+    "stop",
+    "deadlines",
+    "restart",
+    "readiness",
+    "on_foreign",
+    "memory_tolerance",
+    "log",
+    "hooks",
+)
 
 _COMMANDS = ("command", "before_start", "on_change")
 

@@ -60,12 +60,16 @@ class GpuPlan(msgspec.Struct, frozen=True):
 
 
 class StopConfig(msgspec.Struct, frozen=True):
-    """How a server is ended: signal, grace (None = the profile's), then the whole tree is killed."""
+    """How a server is ended: signal, grace (None = the profile's), then the whole tree is killed.
+
+    `evidence`: of what outlives its grace the evidence is kept first.
+    """
 
     signal: str = "TERM"
     grace_s: Duration = msgspec.field(default=90.0, name="grace")
     startup_grace_s: Duration = msgspec.field(default=5.0, name="startup_grace")
     freeze: bool = False
+    evidence: bool = False
 
     @property
     def signal_number(self) -> int:
@@ -195,7 +199,7 @@ class ServerConfig(msgspec.Struct, frozen=True):
     name: str
     command: tuple[str, ...] = ()
     engine: str = DEFAULT_ENGINE
-    host: str = "127.0.0.1"
+    host: str = ""  # where it is probed; "": read from the command
     port: Port = 0  # 0: read from the command, see `effective_port`
     gpus: GpuPlan = GpuPlan()
     autostart: bool = True

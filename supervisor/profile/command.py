@@ -37,8 +37,11 @@ class CommandFacts(msgspec.Struct, frozen=True):
     recognised: bool = False  # the command starts the engine's own module or program
 
 
-def facts(profile: Profile, command: Sequence[str]) -> CommandFacts:
-    """Reads the command line by the profile's flags, `--flag value` and `--flag=value`; nothing is ever refused."""
+def facts(profile: Profile, command: Sequence[str], host: str = "") -> CommandFacts:
+    """Reads the command line by the profile's flags, `--flag value` and `--flag=value`; nothing is ever refused.
+
+    `host` is the configured one, which says more than the command does.
+    """
     rules = profile.command
     given = _flags(command)
 
@@ -55,7 +58,7 @@ def facts(profile: Profile, command: Sequence[str]) -> CommandFacts:
     port, node_rank = number(rules.port, rules.default_port), number(rules.node_rank, 0)
     return CommandFacts(
         port=port,
-        host=text(rules.host, rules.default_host),
+        host=host or text(rules.host, rules.default_host),
         model_path=text(rules.model),
         served_name=text(rules.served_name),
         tensor_parallel=number(rules.tensor_parallel, 1),

@@ -84,7 +84,7 @@ def _free(total: int | None, used: int | None) -> int | None:
 async def examine(config: ServerConfig, around: Surroundings, limit_s: float) -> Inspected:
     """Everything known about the server's start."""
     profile, rules = load_profile(config.engine), load_rules(config.engine)
-    launch, read = launch_of(profile, config.command), facts(profile, config.command)
+    launch, read = launch_of(profile, config.command), facts(profile, config.command, config.host)
     if not launch.starter:  # of a script, options may mean anything
         read = CommandFacts(read.port, read.host)
     environment, refused = _environment(config, around.environment)

@@ -180,7 +180,7 @@ class Roster:
     async def _sit(self, config: ServerConfig, inherited: Inheritance) -> None:
         assert self._tasks is not None  # noqa: S101 - `work_in` comes first
         profile = load_profile(config.engine)
-        known = facts(profile, config.command)
+        known = facts(profile, config.command, config.host)
         settings = resolve(config, profile, known)
         learnt, last = self._host.history.read(config.name), self._host.last_attempt(config.name)
         server = Server(settings, profile, known, clock.monotonic(), last, learnt)

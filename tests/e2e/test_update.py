@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
 from tests.e2e.host import Host, until
@@ -36,8 +37,9 @@ def test_a_live_change_reaches_a_running_server_without_its_notice(host: Host) -
 def test_a_server_is_probed_at_the_configured_host(host: Host) -> None:
     host.fake("kimi", host="127.0.0.9", sole=True)  # nobody listens there
     host.start()
-    until(lambda: host.show("kimi")["phase"] == "healthy", 30, "its log says that it serves")
-    until(lambda: host.show("kimi")["readiness"]["value"] == "failure", 30, "the probe is refused")
+    host.wait_for("kimi", "phase", "healthy")
+    time.sleep(1)  # four probes
+    assert host.show("kimi")["lifecycle"]["value"] == "starting", "no probe has been answered"
     pid = host.show("kimi")["pid"]
 
     host.servers["kimi"]["host"] = "127.0.0.1"
