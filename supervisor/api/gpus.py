@@ -12,6 +12,7 @@ from supervisor.api.control import Clock
 from supervisor.api.operation import Call, Operation, RefusedError, answer, printable
 from supervisor.api.public import public_gpus
 from supervisor.api.wire import Done, iso
+from supervisor.api.wire.moments import ago, seconds
 from supervisor.core.gpuviews import GpusView, GpuView
 from supervisor.events import Holder
 
@@ -106,11 +107,11 @@ def describe(view: GpusView, clock: Clock) -> Gpus:
         at=iso(clock.wall),
         sight=view.sight,
         since=iso(clock.wall_of(view.since)),
-        seconds=_ago(view.since, clock),
+        seconds=seconds(clock.monotonic - view.since),
         reason=view.reason,
         driver=view.driver,
         pids_trusted=view.pids_trusted,
-        looked_s=None if view.at is None else _ago(view.at, clock),
+        looked_s=ago(view.at, clock),
         gpus=tuple(_gpu(gpu, clock) for gpu in view.gpus),
     )
 
@@ -157,11 +158,7 @@ def _last_xid(view: GpuView, clock: Clock) -> LastXid | None:
     if view.last_xid is None or view.last_xid_at is None:
         return None
     at = view.last_xid_at
-    return LastXid(view.last_xid, view.last_xid_text, iso(clock.wall_of(at)), _ago(at, clock))
-
-
-def _ago(moment: float, clock: Clock) -> float:
-    return round(max(0.0, clock.monotonic - moment), 3)
+    return LastXid(view.last_xid, view.last_xid_text, iso(clock.wall_of(at)), seconds(clock.monotonic - at))
 
 
 OPERATIONS = (

@@ -7,7 +7,7 @@ import msgspec
 from supervisor.api.control import Clock
 from supervisor.api.wire.journal import Event
 from supervisor.api.wire.model import Diagnosis, Span
-from supervisor.api.wire.moments import ago, iso, seconds
+from supervisor.api.wire.moments import ago, iso, iso_or_none, seconds
 from supervisor.api.wire.server import diagnosis, signal_name, span
 from supervisor.edge.evidence import Bundle
 from supervisor.snapshot import IncidentView, ServerSnapshot, StopView
@@ -124,13 +124,13 @@ def timeline(snapshot: ServerSnapshot, clock: Clock) -> Timeline:
         name=snapshot.name,
         attempt=snapshot.attempt,
         at=iso(clock.wall),
-        began=None if snapshot.started is None else iso(clock.wall_of(snapshot.started)),
+        began=iso_or_none(snapshot.started, clock),
         phase=start.phase if start else "",
         laggard=start.laggard if start else "",
-        stall_at=None if deadline is None else iso(clock.wall_of(deadline)),
+        stall_at=iso_or_none(deadline, clock),
         stall_in_s=None if deadline is None else round(deadline - clock.monotonic, 3),
-        ready=None if snapshot.ready_since is None else iso(clock.wall_of(snapshot.ready_since)),
-        ended=None if over is None else iso(clock.wall_of(over)),
+        ready=iso_or_none(snapshot.ready_since, clock),
+        ended=iso_or_none(over, clock),
         spans=tuple(span(one, until) for one in start.timeline) if start else (),
         usual={one.phase: one.median_s for one in snapshot.deadlines if one.median_s is not None},
     )
