@@ -92,4 +92,4 @@ async def clear_process_logs(call: Call, name: str) -> bool:
 
 
 async def clear_all_logs(call: Call) -> list[dict[str, Any]]:
-    return await each(call, names_of(call), lambda one: clear_process_logs(call, one))
+    return await each(names_of(call), lambda one: clear_process_logs(call, one))

@@ -17,27 +17,26 @@ from supervisor.snapshot import ServerSnapshot
 START_SETTLE_S = 1.0  # supervisord's default startsecs: an end within it is told by the start itself
 
 
-def find(call: Call, name: object) -> ServerSnapshot:
+def find(call: Call, name: str) -> ServerSnapshot:
     """The server called NAME or NAME:NAME. Faults with BAD_NAME."""
-    if isinstance(name, str):
-        group, colon, process = name.partition(":")
-        snapshot = call.control.snapshot(group)
-        if snapshot is not None and (not colon or process == group):
-            return snapshot
-    raise FaultError(FaultCode.BAD_NAME, str(name)[:80])
-
-
-def find_group(call: Call, name: object) -> ServerSnapshot:
-    """The one server of a group."""
-    snapshot = call.control.snapshot(name) if isinstance(name, str) else None
-    if snapshot is None:
-        raise FaultError(FaultCode.BAD_NAME, str(name)[:80])
+    group, colon, process = name.partition(":")
+    snapshot = call.control.snapshot(group)
+    if snapshot is None or (colon and process != group):
+        raise FaultError(FaultCode.BAD_NAME, name[:80])
     return snapshot
 
 
-def _is_group(name: object) -> bool:
+def find_group(call: Call, name: str) -> ServerSnapshot:
+    """The one server of a group."""
+    snapshot = call.control.snapshot(name)
+    if snapshot is None:
+        raise FaultError(FaultCode.BAD_NAME, name[:80])
+    return snapshot
+
+
+def _is_group(name: str) -> bool:
     """NAME:* and NAME: mean the whole group."""
-    return isinstance(name, str) and name.endswith((":*", ":"))
+    return name.endswith((":*", ":"))
 
 
 async def get_process_info(call: Call, name: str) -> dict[str, Any]:
@@ -123,29 +122,29 @@ async def signal_process(call: Call, name: str, signal: str) -> Any:
 
 async def start_group(call: Call, name: str, wait: bool = True) -> list[dict[str, Any]]:
     find_group(call, name)
-    return await each(call, [name], lambda one: start_process(call, one, wait), skip=(FaultCode.ALREADY_STARTED,))
+    return await each([name], lambda one: start_process(call, one, wait), skip=(FaultCode.ALREADY_STARTED,))
 
 
 async def stop_group(call: Call, name: str, wait: bool = True) -> list[dict[str, Any]]:
     find_group(call, name)
-    return await each(call, [name], lambda one: stop_process(call, one, wait), skip=(FaultCode.NOT_RUNNING,))
+    return await each([name], lambda one: stop_process(call, one, wait), skip=(FaultCode.NOT_RUNNING,))
 
 
 async def signal_group(call: Call, name: str, signal: str) -> list[dict[str, Any]]:
     find_group(call, name)
-    return await each(call, [name], lambda one: signal_process(call, one, signal), skip=(FaultCode.NOT_RUNNING,))
+    return await each([name], lambda one: signal_process(call, one, signal), skip=(FaultCode.NOT_RUNNING,))
 
 
 async def start_all(call: Call, wait: bool = True) -> list[dict[str, Any]]:
-    return await each(call, names_of(call), lambda one: start_process(call, one, wait), (FaultCode.ALREADY_STARTED,))
+    return await each(names_of(call), lambda one: start_process(call, one, wait), (FaultCode.ALREADY_STARTED,))
 
 
 async def stop_all(call: Call, wait: bool = True) -> list[dict[str, Any]]:
-    return await each(call, names_of(call), lambda one: stop_process(call, one, wait), (FaultCode.NOT_RUNNING,))
+    return await each(names_of(call), lambda one: stop_process(call, one, wait), (FaultCode.NOT_RUNNING,))
 
 
 async def signal_all(call: Call, signal: str) -> list[dict[str, Any]]:
-    return await each(call, names_of(call), lambda one: signal_process(call, one, signal), (FaultCode.NOT_RUNNING,))
+    return await each(names_of(call), lambda one: signal_process(call, one, signal), (FaultCode.NOT_RUNNING,))
 
 
 def names_of(call: Call) -> list[str]:
@@ -153,7 +152,7 @@ def names_of(call: Call) -> list[str]:
 
 
 async def each(
-    call: Call, names: list[str], one: Callable[[str], Awaitable[Any]], skip: tuple[FaultCode, ...] = ()
+    names: list[str], one: Callable[[str], Awaitable[Any]], skip: tuple[FaultCode, ...] = ()
 ) -> list[dict[str, Any]]:
     """All at once, told in order of names; whom the request does not concern is left out, as supervisord does."""
     rows: dict[str, dict[str, Any]] = {}
