@@ -51,9 +51,7 @@ class Ender:
             return
         desk.timers.clear()
         desk.move(Trigger.END, reason)
-        attempt.stop_begins("evidence", desk.now)
-        self.ask_evidence(attempt, reason)
-        desk.after(Timer.EVIDENCE, desk.settings.evidence_limit_s + REPLY_SLACK_S)
+        self._await_evidence(attempt, reason)
 
     def unanswered_spawn(self) -> None:
         """Nobody can say whether a process was started: kill whatever carries the attempt's number."""
@@ -61,6 +59,13 @@ class Ender:
         self._desk.current().end(EndKind.SPAWN, reason)
         self._desk.move(Trigger.END, reason)
         self.kill()
+
+    def _await_evidence(self, attempt: Attempt, reason: str) -> None:
+        """Have the evidence kept before the next step of the end."""
+        desk = self._desk
+        attempt.stop_begins("evidence", desk.now)
+        self.ask_evidence(attempt, reason)
+        desk.after(Timer.EVIDENCE, desk.settings.evidence_limit_s + REPLY_SLACK_S)
 
     def ask_evidence(self, attempt: Attempt, reason: str) -> None:
         """Have the evidence kept, once per attempt."""
@@ -75,9 +80,12 @@ class Ender:
             self.evidence_over()
 
     def evidence_over(self) -> None:
-        """Kept or given up: the server is judged dead already, so its grace is short."""
+        """Kept or given up: a server judged dead has a short grace; one that was asked to stop has had its own."""
         self._desk.timers.cancel(Timer.EVIDENCE)
-        self.terminate(self._desk.settings.stop.stall_grace_s)
+        if self._desk.current().ending is EndKind.OPERATOR:
+            self.kill()
+        else:
+            self.terminate(self._desk.settings.stop.stall_grace_s)
 
     def terminate(self, grace_s: float) -> None:
         """Ask the leader to end."""
@@ -90,9 +98,13 @@ class Ender:
 
     def grace_over(self) -> None:
         """The leader had its time."""
-        if self._desk.state is State.DRAINING:
-            self._desk.move(Trigger.END, "the grace period is over")
-        self.kill()
+        desk, attempt = self._desk, self._desk.current()
+        if desk.state is State.DRAINING:
+            desk.move(Trigger.END, "the grace period is over")
+        if desk.settings.stop.evidence and not attempt.evidence_asked:
+            self._await_evidence(attempt, "the grace period of a stop is over")
+        else:
+            self.kill()
 
     def kill(self) -> None:
         """Kill every process of the attempt and have it proven."""

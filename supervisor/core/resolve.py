@@ -83,6 +83,7 @@ def _stop(config: ServerConfig) -> StopSettings:
         grace_s=own.grace_s,
         startup_grace_s=own.startup_grace_s,
         signal=own.signal_number,
+        evidence=own.evidence,
     )
 
 

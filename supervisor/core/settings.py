@@ -37,12 +37,16 @@ class ReadinessSettings(msgspec.Struct, frozen=True):
 
 
 class StopSettings(msgspec.Struct, frozen=True):
-    """Patience of a stop: while serving, while starting, and with a server that is already judged dead."""
+    """Patience of a stop: while serving, while starting, and with a server that is already judged dead.
+
+    `evidence`: what outlives the grace of a stop is not killed before its evidence was kept.
+    """
 
     grace_s: float = 90.0
     startup_grace_s: float = 5.0
     stall_grace_s: float = 3.0
     signal: int = 15
+    evidence: bool = False
 
 
 class CauseRule(msgspec.Struct, frozen=True):

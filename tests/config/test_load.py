@@ -83,7 +83,7 @@ def test_every_kind_of_value_is_read(loaded: Loaded) -> None:
         on_foreign = "kill-same-user"
         memory_tolerance = "1GiB"
         readiness = {path = "/ready", timeout = "25s", interval = "500ms"}
-        stop = {signal = "INT", startup_grace = "1s", freeze = true}
+        stop = {signal = "INT", startup_grace = "1s", freeze = true, evidence = true}
         log = {keep = 3, size = "5GB"}
         user = "0"
     """).servers["a"]
@@ -93,7 +93,7 @@ def test_every_kind_of_value_is_read(loaded: Loaded) -> None:
     assert server.on_foreign is OnForeign.KILL_SAME_USER
     assert server.memory_tolerance_bytes == 2**30
     assert (server.readiness.timeout_s, server.readiness.interval_s) == (25, 0.5)
-    assert (server.stop.signal_number, server.stop.freeze) == (2, True)
+    assert (server.stop.signal_number, server.stop.freeze, server.stop.evidence) == (2, True, True)
     assert server.log.size_bytes == 5 * 10**9
 
 

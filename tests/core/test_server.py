@@ -338,6 +338,46 @@ def test_a_drain_without_end_is_ended_by_the_grace_period() -> None:
     assert world.when(a.KillTree)[0] == pytest.approx(begun + SETTINGS.stop.grace_s)
 
 
+ASKING = replace(SETTINGS, stop=replace(SETTINGS.stop, evidence=True))
+
+
+def test_a_stop_may_ask_for_the_evidence_of_what_outlives_its_grace() -> None:
+    world = healthy(World(ASKING))
+    world.ignores_term = True
+    begun = world.now
+    world.stop()
+    assert world.settle() is State.STOPPED
+    assert world.when(a.SignalTree) == [begun], "it has had its grace"
+    (asked,), (killed,) = world.when(a.KeepEvidence), world.when(a.KillTree)
+    assert asked == pytest.approx(begun + SETTINGS.stop.grace_s)
+    assert asked < killed < asked + ASKING.evidence_limit_s
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_evidence_holds_no_stop_back_for_long(silent: bool) -> None:
+    """Nor does a leader that ends while it is kept."""
+    world = healthy(World(ASKING))
+    world.ignores_term = True
+    begun = world.now
+    world.silent = {a.KeepEvidence}
+    world.stop()
+    world.until(begun + SETTINGS.stop.grace_s + 0.1)
+    assert world.done(a.KeepEvidence)
+    assert not world.done(a.KillTree)
+    if not silent:
+        world.tell(e.Exited(1, 0))
+        assert world.done(a.KillTree)
+    assert world.settle() is State.STOPPED
+    assert world.when(a.KillTree)[0] <= begun + SETTINGS.stop.grace_s + ASKING.evidence_limit_s + 10
+
+
+def test_a_stop_that_ends_in_time_keeps_no_evidence() -> None:
+    world = healthy(World(ASKING))
+    world.stop()
+    assert world.settle() is State.STOPPED
+    assert not world.done(a.KeepEvidence)
+
+
 def test_a_drain_may_take_longer_than_a_stop() -> None:
     world = healthy()
     world.ignores_term = True
