@@ -104,7 +104,7 @@ class Attempt:
         self._warming_delay_s = settings.readiness.warming_interval_s
         self._probes = 0
         self._tracker.begin(now)
-        self._clock = PhaseClock(self.view(now).phase, now)
+        self._clock = PhaseClock(self.view().phase, now)
         self._pace = self._clock.pace(budgets.usual_s)
 
     def spawned(self, event: Spawned) -> None:
@@ -163,18 +163,18 @@ class Attempt:
         self._warming_delay_s = min(settings.warming_interval_max_s, delay * 1.15)
         return delay
 
-    def view(self, now: float) -> StartupView:
+    def view(self) -> StartupView:
         """Phases per rank as the log tells them. Kept until the next line: it is asked for with every event."""
         if self._view is None:
-            view = self._tracker.view(now)
+            view = self._tracker.view()
             if self._start is not None:
                 view = replace(self._start, last_progress=max(view.last_progress, self._start.last_progress))
             self._view = view
         return self._view
 
-    def last_progress(self, now: float) -> float:
+    def last_progress(self) -> float:
         """The last recognised progress, of the log or besides it; the launch at the earliest."""
-        return max(self.begun, self.view(now).last_progress, self.vitals.side_progress_at() or 0.0)
+        return max(self.begun, self.view().last_progress, self.vitals.side_progress_at() or 0.0)
 
     def sampled(self, event: TreeSampled | EngineSampled | DeviceMemorySampled, now: float) -> None:
         """Take in a look at the processes, the engine's counters or the devices."""
@@ -190,7 +190,7 @@ class Attempt:
             self._moves(now)
 
     def _moves(self, now: float) -> None:
-        self._clock.progress(self.view(now).phase, now)
+        self._clock.progress(self.view().phase, now)
         self._pace = self._clock.pace(self._budgets.usual_s)
 
     def canary(self, event: CanaryAnswered, now: float) -> None:
@@ -199,9 +199,9 @@ class Attempt:
         self.canary_failures = 0 if event.sane else self.canary_failures + 1
         self.canary_detail = event.detail or ("no answer" if event.sane is None else "the answer makes no sense")
 
-    def stall_at(self, now: float) -> Deadline:
+    def stall_at(self) -> Deadline:
         """When the start is called stalled, and by which rule: the earliest of silence, idle silence and the limit."""
-        view, moved = self.view(now), self.last_progress(now)
+        view, moved = self.view(), self.last_progress()
         if self.blind:
             return self._blind_deadline(view.phase, moved)
         limit = self._budgets.limit(view.phase, self._pace)
@@ -221,20 +221,20 @@ class Attempt:
         idle_s = self._settings.blind_idle_s
         return Deadline(max(moved, self.vitals.active_at() or self.begun) + idle_s, phase, "idle", idle_s)
 
-    def observed_stall_at(self, now: float) -> float | None:
+    def observed_stall_at(self) -> float | None:
         """When a learned deadline that does not act yet would have called the start stalled."""
         if self.blind:
             return None
-        stall_s = self._budgets.observed_stall_s(self.view(now).phase, self._pace)
-        return None if stall_s is None else self.last_progress(now) + stall_s
+        stall_s = self._budgets.observed_stall_s(self.view().phase, self._pace)
+        return None if stall_s is None else self.last_progress() + stall_s
 
     def stall_reason(self, now: float) -> str:
         """Phase, for how long, how long is allowed and usual, what the processes do, which ranks hold the others up."""
-        due, view = self.stall_at(now), self.view(now)
+        due, view = self.stall_at(), self.view()
         if due.rule == "limit":
             what = f"not done after {now - max(self.begun, view.since):.0f} s, {due.allowed_s:.0f} s are allowed"
         else:
-            silent = f"no progress for {now - self.last_progress(now):.0f} s"
+            silent = f"no progress for {now - self.last_progress():.0f} s"
             idle = " and the processes are idle" if due.rule == "idle" else ""
             what = f"{silent}{idle}, {due.allowed_s:.0f} s are allowed"
         who = view.laggard or (f"all {len(view.ranks)} ranks are in it" if len(view.ranks) > 1 else "")
@@ -254,7 +254,7 @@ class Attempt:
                 self.vitals,
                 self.health,
                 self.ready_at if self.ready_at is not None else now,
-                max(self.begun, self.view(now).last_progress),
+                max(self.begun, self.view().last_progress),
                 self.canary_failures,
                 self.canary_detail,
                 self.capacity,
@@ -266,7 +266,7 @@ class Attempt:
 
     def progressing(self, now: float, within_s: float) -> bool:
         """Whether tokens or lines proved the server's life lately: then no probe needs to go into a full engine."""
-        moved = max(self.view(now).last_progress, self.vitals.tokens_at or 0.0)
+        moved = max(self.view().last_progress, self.vitals.tokens_at or 0.0)
         return self.ready_at is not None and moved > self.ready_at and now - moved <= within_s
 
     # --- the steps of the end ------------------------------------------------------------------------------------
@@ -325,7 +325,7 @@ class Attempt:
             code=self.exit.code if self.exit else None,
             exited=self.exit is not None,
             signals=frozenset(self.signals),
-            stage=self.view(now).stage,
+            stage=self.view().stage,
             was_ready=self.ready_at is not None,
             permanent=self.permanent,
             oom=self.oom if now - self.oom_at < _OOM_RECENT_S else None,
@@ -336,7 +336,7 @@ class Attempt:
 
     def incident(self, now: float, decision: str) -> IncidentView:
         """What is to be remembered of an attempt that ended by itself or had to be ended."""
-        view = self.view(now)
+        view = self.view()
         return IncidentView(
             self.number,
             self.begun,
@@ -353,9 +353,9 @@ class Attempt:
             self.stop,
         )
 
-    def stage_order(self, now: float) -> int:
+    def stage_order(self) -> int:
         """How far the start came, as the index of its coarse stage."""
-        stage = self.view(now).stage
+        stage = self.view().stage
         return self._stages.index(stage) if stage in self._stages else 0
 
     def summary(self) -> str:

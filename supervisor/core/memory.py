@@ -125,7 +125,7 @@ def save_attempt(desk: Desk) -> SavedAttempt | None:
         stop_began=attempt.stop_began,
         evidence_asked=attempt.evidence_asked,
         evidence_path=attempt.evidence_path,
-        start=attempt.view(desk.now) if attempt.ready_at is not None else None,
+        start=attempt.view() if attempt.ready_at is not None else None,
         capacity=attempt.capacity,
         exit=attempt.exit,
         diagnosis=attempt.diagnosis,

@@ -94,7 +94,7 @@ class PhaseTracker:
         moved = self._apply(rule, match, now) if not self._ready else rule.life
         if moved:
             self._last_progress = now
-        self._settle(now)
+        self._settle()
         return Advance(
             movement=Movement.PROGRESS if moved else Movement.ACTIVITY if rule.progress else Movement.NOTHING,
             phase_changed=self._phase != before,
@@ -104,7 +104,7 @@ class PhaseTracker:
             draining=rule.hint == "drain",
         )
 
-    def view(self, now: float) -> StartupView:
+    def view(self) -> StartupView:
         """Where everybody is."""
         lag = self._laggard()
         ranks = [rank for rank in self._ranks.values() if rank.name or len(self._ranks) == 1]
@@ -112,7 +112,7 @@ class PhaseTracker:
             phase=self._phase,
             stage=self.stage,
             since=self._since,
-            ranks=tuple(rank.view(self.stage_of(rank), now) for rank in sorted(ranks, key=_by_rank)),
+            ranks=tuple(rank.view(self.stage_of(rank)) for rank in sorted(ranks, key=_by_rank)),
             laggard=self._lag_text(lag),
             last_progress=self._last_progress,
             ready_seen=self._ready,
@@ -151,7 +151,7 @@ class PhaseTracker:
             return self._bar(rule, match, now)
         if rule.everyone:
             return self._everyone(rule, match, now)
-        rank = self._rank(rule, match, now)
+        rank = self._rank(rule, match)
         self._printed.setdefault(_family(rule), set()).add(rank.name)
         rank.hear(match)
         phase = self._meant(rule, match, rank)
@@ -182,7 +182,7 @@ class PhaseTracker:
         nested = self._phases[phase].nested
         return rank.enter(phase, now, nested=nested)
 
-    def _rank(self, rule: LogRule, match: LineMatched, now: float) -> Rank:
+    def _rank(self, rule: LogRule, match: LineMatched) -> Rank:
         """A rank's line without a rank in its prefix: there is only one."""
         name = match.rank
         if not name and rule.emitter == "rank":
@@ -211,7 +211,7 @@ class PhaseTracker:
     def _bar(self, rule: LogRule, match: LineMatched, now: float) -> bool:
         """A bar carries no rank: it is that of the first rank in the bar's phase, or in a phase that has none."""
         progress = read_bar(rule, match)
-        rank = self._bar_rank(rule, match.rank, now)
+        rank = self._bar_rank(rule)
         if progress is None or rank is None:
             return False
         entered = False
@@ -221,19 +221,19 @@ class PhaseTracker:
         rank.hear(match)
         return rank.count(progress, match.fields.get("label", ""), now) or entered
 
-    def _bar_rank(self, rule: LogRule, spoke: str, now: float) -> Rank | None:
+    def _bar_rank(self, rule: LogRule) -> Rank | None:
         ranks = sorted((rank for rank in self._ranks.values() if rank.name), key=_by_rank)
         if not ranks:
             if not rule.enter:
                 return None
-            return self._rank(rule, LineMatched(0, 0, rule.name), now)
+            return self._rank(rule, LineMatched(0, 0, rule.name))
         stage = self._phases[rule.enter].stage if rule.enter else self.stage
         inside = [rank for rank in ranks if self.stage_of(rank) == stage]
         return inside[0] if inside else ranks[0]
 
     # --- the start as a whole ----------------------------------------------------------------------------------------
 
-    def _settle(self, now: float) -> None:
+    def _settle(self) -> None:
         slowest = self._slowest()
         if slowest is None:
             return

@@ -93,7 +93,7 @@ class Rank:
         """Whether the rank has been in that phase and has left it."""
         return any(step.phase == phase and step.end is not None for step in self._visited)
 
-    def view(self, stage: str, now: float) -> RankView:
+    def view(self, stage: str) -> RankView:
         """The facts for readers."""
         return RankView(
             rank=self.name,

@@ -113,7 +113,7 @@ class Relived:
         self._world = Obliging()
         self._rehearsal = Rehearsal(self._make(self._clock), self._clock, self._world)
         self._rehearsal.tell(StartRequested("replay"))
-        first = PhaseStretch(self._tracker.view(self._clock).phase, self._clock)
+        first = PhaseStretch(self._tracker.view().phase, self._clock)
         self._last_progress = self._clock
         self._lives.append(Life(len(self._lives) + 1, self._clock, self._clock, match.line, [first]))
 
@@ -136,7 +136,7 @@ class Relived:
         if life.ready is not None:
             return
         self._silence(now)
-        view = self._tracker.view(now)
+        view = self._tracker.view()
         if view.ready_seen:
             life.ready = now
             life.phases[-1].seconds = now - life.phases[-1].begin

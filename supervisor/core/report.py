@@ -138,8 +138,8 @@ def page(outcome: Outcome, engine: str, name: str, lines: int, width: int, colou
         _cause(outcome, width, paint),
         _remedy(outcome, width, paint),
         _timeline(outcome, width, paint),
-        _ranks(outcome, width, paint),
-        _last_sign(outcome, width, paint),
+        _ranks(outcome, width),
+        _last_sign(outcome, width),
         _also(outcome, width, paint),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -204,7 +204,7 @@ def _timeline(outcome: Outcome, width: int, paint: dict[str, str]) -> str:
     return f"{paint['bold']}Timeline{paint['off']}\n{drawn}" if drawn else ""
 
 
-def _ranks(outcome: Outcome, width: int, paint: dict[str, str]) -> str:
+def _ranks(outcome: Outcome, width: int) -> str:
     if outcome.verdict is Verdict.READY:
         return ""
     lines = [outcome.view.laggard] if outcome.view.laggard else []
@@ -223,7 +223,7 @@ def _progress(rank: RankView) -> str:
     return f"{bar.done} of {bar.total} {bar.unit} ({bar.ratio:.0%}){left}"
 
 
-def _last_sign(outcome: Outcome, width: int, paint: dict[str, str]) -> str:
+def _last_sign(outcome: Outcome, width: int) -> str:
     if not outcome.last_number:
         return ""
     silent = f"; silent for {duration(outcome.silent_s)} since" if outcome.silent_s else ""

@@ -96,7 +96,7 @@ class Server:
         if not self._stale(event):
             self._dispatch(event)
             self._watcher.judge()
-            for facet, value, reason in verdict.judge(desk.state, desk.attempt, self.settings, now):
+            for facet, value, reason in verdict.judge(desk.state, desk.attempt, now):
                 desk.set(facet, value, reason)
         return desk.out
 
@@ -369,7 +369,7 @@ class Server:
             now,
             diagnosis,
             serving_s=now - attempt.ready_at if attempt.ready_at is not None else 0.0,
-            stage_order=attempt.stage_order(now),
+            stage_order=attempt.stage_order(),
             permanent=attempt.permanent,
             summary=attempt.summary(),
         )

@@ -146,7 +146,7 @@ class LogStory:
         alive = verdict in (Verdict.READY, Verdict.WARMING, Verdict.STALLED, Verdict.DEGRADED)
         best = self._best(verdict)
         stage = self._stage(verdict, best)
-        view = self._tracker.view(self._clock)
+        view = self._tracker.view()
         return Outcome(
             verdict=verdict,
             stage=stage,
@@ -191,10 +191,7 @@ class LogStory:
             return False
         if self._serves():
             return self._pending >= _PENDING and silent_s > self._profile.phases[0].stall_s
-        return (
-            silent_s
-            > self._profile.phase(self._tracker.view(self._clock).phase or self._profile.phases[0].name).stall_s
-        )
+        return silent_s > self._profile.phase(self._tracker.view().phase or self._profile.phases[0].name).stall_s
 
     def _serves(self) -> bool:
         return self._tracker.ready_seen or (self._finder.clues.served and not self._in_warmup())

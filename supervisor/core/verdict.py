@@ -16,9 +16,9 @@ from supervisor.core.vitals import RECENT_S
 from supervisor.snapshot import ServerSnapshot, VoteView
 
 
-def judge(state: State, attempt: Attempt | None, settings: Settings, now: float) -> Iterator[tuple[str, str, str]]:
+def judge(state: State, attempt: Attempt | None, now: float) -> Iterator[tuple[str, str, str]]:
     """Each derived facet as (facet, value, reason)."""
-    yield "phase", *_phase(state, attempt, now)
+    yield "phase", *_phase(state, attempt)
     yield "verdict", *_verdict(state, attempt, now)
     if attempt is not None:
         opinion = attempt.health.opinion
@@ -31,12 +31,12 @@ def judge(state: State, attempt: Attempt | None, settings: Settings, now: float)
             yield facet, (value if on else Health.UNKNOWN), (opinion.reason if on else "not running")
 
 
-def _phase(state: State, attempt: Attempt | None, now: float) -> tuple[str, str]:
+def _phase(state: State, attempt: Attempt | None) -> tuple[str, str]:
     if attempt is None or attempt.pid is None or state not in (State.STARTING, State.RUNNING, State.DRAINING):
         return "", ""
     if attempt.ready_at is not None:
         return "healthy", ""
-    view = attempt.view(now)
+    view = attempt.view()
     return view.phase, view.laggard
 
 
@@ -103,7 +103,7 @@ def snapshot(
         pid=attempt.pid if attempt and alive else None,
         started=attempt.begun if attempt else None,
         ready_since=attempt.ready_at if attempt and alive else None,
-        start=attempt.view(now) if attempt else None,
+        start=attempt.view() if attempt else None,
         deadline=timers.at(Timer.PHASE),
         restarts=book.total,
         budget_remaining=book.remaining(now),
@@ -117,7 +117,7 @@ def snapshot(
         port=settings.port,
         gpus=settings.gpus,
         engine=settings.engine,
-        last_progress=attempt.last_progress(now) if attempt else None,
+        last_progress=attempt.last_progress() if attempt else None,
         votes=_votes(attempt, now) if attempt and alive else (),
         capacity_tokens=attempt.capacity if attempt else None,
         capacity_expected=attempt.capacity_expected if attempt else None,
@@ -126,7 +126,7 @@ def snapshot(
 
 def _votes(attempt: Attempt, now: float) -> tuple[VoteView, ...]:
     """Every signal's word about the server, the log's and the probes' first."""
-    moved = attempt.view(now).last_progress
+    moved = attempt.view().last_progress
     log = VoteView("log", "moving" if now - moved <= RECENT_S else "still", moved, "recognised progress in the log")
     opinion = attempt.health.opinion
     health = VoteView("health", str(opinion.readiness), attempt.health.failing_since, opinion.reason)

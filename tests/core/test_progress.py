@@ -43,7 +43,7 @@ class Start:
 
     @property
     def view(self) -> StartupView:
-        return self.tracker.view(self.now)
+        return self.tracker.view()
 
 
 def phases_of(options: Options) -> dict[str, list[str]]:
@@ -52,7 +52,7 @@ def phases_of(options: Options) -> dict[str, list[str]]:
     seen: dict[str, list[str]] = {}
     for match in reader.read(cutter.feed(b"".join(write.data for write in render(options)))):
         tracker.observe(match, seconds(match.stamp))
-    for span in tracker.view(0).timeline:
+    for span in tracker.view().timeline:
         seen.setdefault(span.rank, []).append(span.phase)
     return {rank: [phase for phase, _ in itertools.groupby(phases)] for rank, phases in seen.items() if rank}
 
@@ -92,7 +92,7 @@ def test_a_stalled_rank_holds_the_start_in_its_phase(dialect: str, phase: str) -
     options = Options(dialect=dialect, tp=4, scenarios=(parse_scenario(f"stall:phase={phase},rank=TP2"),))
     for match in reader.read(LineCutter().feed(b"".join(write.data for write in render(options)))):
         tracker.observe(match, seconds(match.stamp))
-    assert tracker.view(0).phase == phase
+    assert tracker.view().phase == phase
 
 
 def test_the_laggard_is_named() -> None:
@@ -209,7 +209,7 @@ def test_unknown_matches_are_only_signs_of_life() -> None:
     tracker = PhaseTracker(PROFILE)
     tracker.begin(5)
     assert tracker.observe(LineMatched(1, 1, "no-such-rule"), 6).movement is Movement.ACTIVITY
-    assert tracker.view(7).last_progress == 5
+    assert tracker.view().last_progress == 5
 
 
 def test_ranks_that_somebody_makes_up_are_bounded() -> None:
