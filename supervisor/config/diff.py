@@ -18,8 +18,12 @@ _LIVE = (
     "deadlines",
     "restart",
     "readiness",
+    "serving",
+    "detectors",
     "on_foreign",
     "memory_tolerance",
+    "reclaim_limit",
+    "operators",
     "log",
     "hooks",
 )

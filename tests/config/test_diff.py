@@ -7,11 +7,14 @@ from msgspec.structs import replace
 from supervisor.config import (
     Config,
     DaemonConfig,
+    DetectorMode,
+    DetectorsConfig,
     Differences,
     KeyChange,
     PhaseDeadline,
     ServerChange,
     ServerConfig,
+    ServingConfig,
     StopConfig,
     differences,
 )
@@ -63,6 +66,24 @@ def test_what_the_daemon_consults_is_live() -> None:
         KeyChange("stop.grace", StopConfig().grace_s, 45, "live"),
     )
     assert not ServerChange("kimi", "changed", keys).restart_needed
+
+
+def test_how_a_server_is_judged_and_who_may_operate_it_is_live() -> None:
+    after = replace(
+        KIMI,
+        host="10.0.0.7",
+        serving=ServingConfig(stall_s=60),
+        detectors=DetectorsConfig(canary=DetectorMode.ENFORCE),
+        reclaim_limit_s=30,
+        operators=("@ops",),
+    )
+    assert changes(KIMI, after) == (
+        KeyChange("detectors.canary", "observe", "enforce", "live"),
+        KeyChange("host", "", "10.0.0.7", "live"),
+        KeyChange("operators", (), ("@ops",), "live"),
+        KeyChange("reclaim_limit", 60, 30, "live"),
+        KeyChange("serving.stall", 300, 60, "live"),
+    )
 
 
 def test_secrets_are_hidden_and_their_change_is_told() -> None:
