@@ -16,19 +16,18 @@ from supervisor.config import DEFAULT_ENGINE, Config, ConfigError, GpuPlan, Serv
 from supervisor.core.lint import Finding, lint
 from supervisor.devices import GpuAbsent, GpuBlind, GpuSample
 from supervisor.edge.gpu_feed import GpuFeed
-from supervisor.edge.listener import PortHolder, holder
+from supervisor.edge.listener import COMMAND_CHARACTERS, PortHolder, holder
 from supervisor.ports import PortUse
 from supervisor.preflight import DeviceFacts, Inspected, PortFacts, Severity, load_rules
 from supervisor.profile import facts, load_profile, profile_names, recognises
 from supervisor.shell.preflight import Surroundings, examine
-from supervisor.shell.single import default_name
+from supervisor.shell.single import default_name, devices_of
 
 EXIT_FINE = 0
 EXIT_ERRORS = 1
 EXIT_USAGE = 2
 LIMIT_S = 120.0  # a person waits; 160 shards on a cold network disk take their time
 _GPU_LIMIT_S = 20.0  # without persistence mode the driver wakes each GPU for seconds
-_HOLDER_CHARACTERS = 200  # of a command line, as `edge.listener` cuts it
 _INDENT = " " * 11
 _COLOURS = {Severity.ERROR: "\x1b[1;31m", Severity.WARNING: "\x1b[1;33m", Severity.NOTICE: "\x1b[1m"}
 
@@ -87,7 +86,7 @@ class UsageError(ValueError):
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="sglsup check",
-        usage="sglsup check [--json] FILE [SERVER...] | sglsup check [--json] [--gpus N,N] [--engine E] -- CMD...",
+        usage="sglsup check [--json] FILE [SERVER...] | sglsup check [--json] [--gpus 0-7] [--engine E] -- CMD...",
         description="Say before a start what would end it. Nothing is started; what is looked at is only read.",
         epilog="exit status: 0 no errors, 1 errors (the daemon refuses such a start), 2 usage or a broken FILE",
         allow_abbrev=False,
@@ -95,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("file", nargs="?", metavar="FILE", help="the daemon's configuration")
     parser.add_argument("names", nargs="*", metavar="SERVER", help="only these of its servers")
     parser.add_argument("--json", action="store_true", help="one JSON object")
-    parser.add_argument("--gpus", default="", metavar="N,N", help="devices that the command gets")
+    parser.add_argument("--gpus", default="", metavar="0-7", help="devices that the command gets, such as 0-3,6")
     parser.add_argument("--engine", default=DEFAULT_ENGINE, choices=profile_names(), help="of the command")
     return parser
 
@@ -122,14 +121,15 @@ def _servers(options: argparse.Namespace, command: Sequence[str]) -> tuple[Serve
 
 def _lone(options: argparse.Namespace, command: tuple[str, ...]) -> ServerConfig:
     """A command as the caller would start it, from his directory."""
-    devices = [word.strip() for word in options.gpus.split(",") if word.strip()]
-    if not all(word.isdecimal() for word in devices):
-        raise UsageError(f'expected devices such as "0,2,5", got "{options.gpus}"')
+    try:
+        devices = devices_of(options.gpus) if options.gpus else ()
+    except ValueError as problem:
+        raise UsageError(str(problem)) from None
     return ServerConfig(
         name=default_name(command),
         command=command,
         engine=options.engine,
-        gpus=GpuPlan(indices=tuple(map(int, devices))),
+        gpus=GpuPlan(indices=devices),
         directory=os.getcwd(),
     )
 
@@ -200,7 +200,7 @@ def _port(use: PortUse, by: PortHolder, server: ServerConfig) -> PortFacts:
 
 
 def _is_itself(found: PortHolder, server: ServerConfig) -> bool:
-    return bool(found.command) and found.command == " ".join(mask_command(server.command))[:_HOLDER_CHARACTERS]
+    return bool(found.command) and found.command == " ".join(mask_command(server.command))[:COMMAND_CHARACTERS]
 
 
 def _shared(server: ServerConfig, all_servers: Sequence[ServerConfig]) -> Iterable[PortFacts]:

@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import logging
 import os
-import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ from supervisor.config import Config
 from supervisor.daemon import Daemon, StartupProblem
 from supervisor.shell import logs
 from supervisor.shell.report import Above, JsonReport, LiveReport, Report, Screen
-from supervisor.shell.single import Place, Wish, configure, problems
+from supervisor.shell.single import Place, Wish, configure, devices_of, problems
 from supervisor.snapshot import ServerSnapshot
 from supervisor.units import parse_duration
 
@@ -242,13 +241,10 @@ def _wish(options: argparse.Namespace) -> Wish:
 
 
 def _gpus(text: str) -> tuple[int, ...]:
-    devices: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"(\d{1,3})(?:-(\d{1,3}))?", part.strip(), re.ASCII)
-        if match is None or int(match[2] or match[1]) < int(match[1]):
-            raise argparse.ArgumentTypeError(f'expected devices such as "0-7" or "0,2,5", got "{text}"')
-        devices += range(int(match[1]), int(match[2] or match[1]) + 1)
-    return tuple(devices)
+    try:
+        return devices_of(text)
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from None
 
 
 def _port(text: str) -> int:

@@ -105,9 +105,10 @@ def test_a_broken_model(python: Path, kimi: Path, capsys: pytest.CaptureFixture[
 
 
 def test_devices_on_the_command_line(python: Path, kimi: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert rules(checked(capsys, "--gpus", "0,1", "--", *command(python, kimi, "--tp-size", "4"))[1]) == [
-        "devices-too-few"
-    ]
+    for devices in ("0,1", "0-1"):
+        assert rules(checked(capsys, "--gpus", devices, "--", *command(python, kimi, "--tp-size", "4"))[1]) == [
+            "devices-too-few"
+        ]
 
 
 def test_the_memory_of_the_very_devices(

@@ -25,7 +25,7 @@ from supervisor.events import Listener
 LOOK_LIMIT_S = 5.0
 _looks = anyio.CapacityLimiter(16)  # those that hang must not use up the threads that others wait for
 _LISTEN = 10  # TCP_LISTEN of include/net/tcp_states.h
-_COMMAND_CHARACTERS = 200
+COMMAND_CHARACTERS = 200
 
 
 class PortHolder(msgspec.Struct, frozen=True):
@@ -181,5 +181,5 @@ def _command(pid: int) -> str:
     except OSError:
         return ""
     words = mask_command(data.decode("utf-8", "backslashreplace").rstrip("\0").split("\0"))
-    text = " ".join(words)[:_COMMAND_CHARACTERS]
+    text = " ".join(words)[:COMMAND_CHARACTERS]
     return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -58,6 +58,17 @@ def configure(wish: Wish, place: Place) -> Config:
     return Config(daemon=_daemon(wish, place, name), servers={name: server})
 
 
+def devices_of(text: str) -> tuple[int, ...]:
+    """The devices of `0-3,6`. ValueError says what was expected."""
+    devices: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d{1,3})(?:-(\d{1,3}))?", part.strip(), re.ASCII)
+        if match is None or int(match[2] or match[1]) < int(match[1]):
+            raise ValueError(f'expected devices such as "0-7" or "0,2,5", got "{text}"')
+        devices += range(int(match[1]), int(match[2] or match[1]) + 1)
+    return tuple(devices)
+
+
 def default_name(command: tuple[str, ...]) -> str:
     """The model's last path component, made fit for a file name and a command line."""
     model = facts(load_profile(DEFAULT_ENGINE), command).model_path

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.shell.single import DEFAULT_NAME, Place, Wish, configure, default_name, problems
+from supervisor.shell.single import DEFAULT_NAME, Place, Wish, configure, default_name, devices_of, problems
 
 USER = Place({"HOME": "/home/ann"}, "/srv/models", root=False)
 ROOT = Place({"HOME": "/root"}, "/", root=True)
@@ -120,3 +120,16 @@ def test_what_is_wrong_is_said_in_the_options_words(wish: Wish, said: str, tmp_p
 
 def test_a_good_wish_has_no_problems(tmp_path: Path) -> None:
     assert problems(configure(Wish(COMMAND, name="q", state_dir=tmp_path), USER)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "devices"), [("0", (0,)), ("0-3,6", (0, 1, 2, 3, 6)), (" 2 , 0 ", (2, 0)), ("7-7", (7,))]
+)
+def test_devices_as_a_person_writes_them(text: str, devices: tuple[int, ...]) -> None:
+    assert devices_of(text) == devices
+
+
+@pytest.mark.parametrize("text", ["", "x", "7-0", "0,", "-1", "0-", "1000", "٣"])
+def test_what_names_no_devices_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r'expected devices such as "0-7" or "0,2,5", got '):
+        devices_of(text)
