@@ -45,7 +45,6 @@ class SpanView(msgspec.Struct, frozen=True):
     begin: float
     end: float | None = None
     memory_gb: float | None = None
-    role: str = ""
 
 
 class StartupView(msgspec.Struct, frozen=True):

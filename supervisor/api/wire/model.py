@@ -52,7 +52,6 @@ class Span(msgspec.Struct, frozen=True):
     end: str | None
     seconds: float
     memory_gb: float | None = None
-    role: str = ""
 
 
 class Startup(msgspec.Struct, frozen=True):

@@ -136,7 +136,6 @@ def span(view: SpanView, clock: Clock) -> Span:
         end=iso_or_none(view.end, clock),
         seconds=seconds(end - view.begin),
         memory_gb=view.memory_gb,
-        role=view.role,
     )
 
 
