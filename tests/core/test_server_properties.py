@@ -168,7 +168,7 @@ class AnyHistory(RuleBasedStateMachine):
         world.stop()
         world.settle()
         # A look that was never answered leaves what was dirty before it quarantined; the next stop looks again.
-        if world.dirty not in ENDS_STOPPED or self.looks_lost:
+        if world.dirty not in ENDS_STOPPED or (self.looks_lost and world.state is State.QUARANTINED):
             assert world.state in (State.STOPPED, State.QUARANTINED, State.RECLAIMING)
             world.dirty = None
             world.until(world.now + 0.1)
