@@ -49,10 +49,12 @@ class Prober:
         port: int,
         path: str,
         identity_path: str = "",
+        identity_fields: tuple[str, ...] = (),
         listener: Listener = Listener.UNKNOWN,
     ) -> Probed:
         """Ask `path`, and on success, when the action wants it, `identity_path` who answers.
 
+        `identity_fields` are the keys of that answer which name a model; the first one that does counts.
         `listener` is what `edge.listener.whose` found; it is passed through.
         """
         base = f"http://{connectable(host)}:{port}"
@@ -61,7 +63,7 @@ class Prober:
         latency_s = time.monotonic() - began
         model = ""
         if action.identify and identity_path and outcome is ProbeOutcome.OK:
-            model = await self._identify(base + identity_path, min(IDENTITY_LIMIT_S, action.timeout_s))
+            model = await self._identify(base + identity_path, identity_fields, min(IDENTITY_LIMIT_S, action.timeout_s))
         return Probed(action.attempt, outcome, status, latency_s, listener, model, detail)
 
     async def _ask(self, url: str, timeout_s: float) -> tuple[ProbeOutcome, int, str]:
@@ -84,26 +86,26 @@ class Prober:
                     break  # enough of it: whoever sends more is not asked to finish
             return response.status_code, bytes(body)
 
-    async def _identify(self, url: str, timeout_s: float) -> str:
+    async def _identify(self, url: str, fields: tuple[str, ...], timeout_s: float) -> str:
         """ "" when there is no telling: an answer without an identity contradicts nothing."""
         try:
             with anyio.move_on_after(timeout_s):
                 status, body = await self._get(url)
-                return identity(body) if status == httpx.codes.OK else ""
+                return identity(body, fields) if status == httpx.codes.OK else ""
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError):
             return ""
         return ""
 
 
-def identity(body: bytes) -> str:
-    """The model an answer names: `served_model_name`, else `model_path`, of a JSON object; "" when it names none."""
+def identity(body: bytes, fields: tuple[str, ...]) -> str:
+    """The model an answer names: the first of the fields of a JSON object that has a text; "" when none has."""
     try:
         answer: Any = json.loads(body)
     except (ValueError, RecursionError):
         return ""
     if not isinstance(answer, dict):
         return ""
-    for key in ("model_path", "served_model_name"):
+    for key in fields:
         if isinstance(value := answer.get(key), str) and value:
             return value
     return ""

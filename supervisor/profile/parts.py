@@ -12,7 +12,10 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Readiness(Part, frozen=True):
-    """How readiness is asked for. `timeout_s` must exceed the engine's own probe limit."""
+    """How readiness is asked for. `timeout_s` must exceed the engine's own probe limit.
+
+    `identity_fields` of the answer at `identity_path` name the model, the first that is there before the others.
+    """
 
     path: str = "/health"
     identity_path: str = ""
@@ -21,7 +24,6 @@ class Readiness(Part, frozen=True):
     warming_interval_s: float = 0.1
     interval_s: float = 10.0
     failure_threshold: int = 3
-    success_threshold: int = 1
 
 
 class Stop(Part, frozen=True):

@@ -284,7 +284,9 @@ class Effects:
             return
         rules = self._profile.readiness
         path = self._config.readiness.path or rules.path
-        probed = await self._host.prober.probe(action, self._facts.host, port, path, rules.identity_path, whose)
+        probed = await self._host.prober.probe(
+            action, self._facts.host, port, path, rules.identity_path, rules.identity_fields, whose
+        )
         self._dossier.probed(probed)
         await self._post(probed)
 

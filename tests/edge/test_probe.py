@@ -22,6 +22,8 @@ from supervisor.events import Listener, Probed, ProbeOutcome
 from tests.edge import web
 from tests.edge.web import Serve, says
 
+FIELDS = ("model_path", "served_model_name")
+
 
 def answer(status: str, body: bytes = b"", headers: str = "") -> bytes:
     return f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\n{headers}\r\n".encode() + body
@@ -248,7 +250,7 @@ async def identified(prober: Prober, second: bytes) -> Probed:
         await stream.send(second if b"/model_info" in asked[-1] else answer("200 OK"))
 
     async with serving(handler) as (port, asked):
-        return await ask(prober, port, identity_path="/model_info")
+        return await ask(prober, port, identity_path="/model_info", identity_fields=FIELDS)
 
 
 @pytest.mark.parametrize(
@@ -273,10 +275,16 @@ async def test_the_identity_of_an_answer(prober: Prober, second: bytes, model: s
 
 async def test_nobody_is_asked_who_he_is_when_he_is_not_ready(prober: Prober) -> None:
     async with serving(says(answer("503 Service Unavailable"))) as (port, asked):
-        assert (await ask(prober, port, identity_path="/model_info")).model == ""
+        assert (await ask(prober, port, identity_path="/model_info", identity_fields=FIELDS)).model == ""
     assert len(asked) == 1
 
 
 @pytest.mark.parametrize("body", [b"\xff\xfe", b"null", b"1e999", b'{"model_path": null}'])
 def test_bodies_without_an_identity(body: bytes) -> None:
-    assert identity(body) == ""
+    assert identity(body, FIELDS) == ""
+
+
+def test_the_first_field_that_names_a_model_counts() -> None:
+    body = b'{"a": "one", "b": "two", "c": 3}'
+    assert identity(body, ("c", "b", "a")) == "two"
+    assert identity(body, ()) == ""
