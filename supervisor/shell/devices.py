@@ -298,11 +298,11 @@ def _kill(server: str, culprit: Culprit) -> bool:
     except OSError:
         return False  # gone already
     try:
-        stat = Path(f"/proc/{culprit.pid}/stat").read_bytes().rpartition(b")")[2].split()
-        if int(stat[19]) != culprit.start_ticks:
+        process = read_stat(culprit.pid)
+        if process is None or process.start_ticks != culprit.start_ticks:
             return False
         signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-    except (OSError, IndexError, ValueError) as problem:
+    except OSError as problem:
         log.warning("memory holder lives", server=server, pid=culprit.pid, problem=str(problem))
         return False
     finally:
