@@ -58,6 +58,7 @@ class StartupView(msgspec.Struct, frozen=True):
     last_progress: float = 0.0
     ready_seen: bool = False
     timeline: tuple[SpanView, ...] = ()
+    lagging: tuple[str, ...] = ()  # every rank that holds the others up; `laggard` names the first few in words
 
 
 class FacetView(msgspec.Struct, frozen=True):

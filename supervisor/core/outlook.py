@@ -57,9 +57,7 @@ def progress(start: StartupView) -> float | None:
 
 def laggards(start: StartupView) -> frozenset[str]:
     """The ranks that hold the others up."""
-    behind, _, _ = start.laggard.partition(" still in ")
-    named = {name.strip() for name in behind.partition(" and ")[0].split(",")}
-    return frozenset(rank.rank for rank in start.ranks if rank.rank and rank.rank in named)
+    return frozenset(start.lagging)
 
 
 def _medians(snapshot: ServerSnapshot) -> dict[str, float]:

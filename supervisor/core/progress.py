@@ -106,7 +106,7 @@ class PhaseTracker:
 
     def view(self) -> StartupView:
         """Where everybody is."""
-        lag = self._laggard()
+        lag = self._laggards()
         ranks = [rank for rank in self._ranks.values() if rank.name or len(self._ranks) == 1]
         return StartupView(
             phase=self._phase,
@@ -117,6 +117,7 @@ class PhaseTracker:
             last_progress=self._last_progress,
             ready_seen=self._ready,
             timeline=tuple(span for rank in sorted(self._ranks.values(), key=_by_rank) for span in rank.spans()),
+            lagging=tuple(rank.name for rank in lag),
         )
 
     @property
@@ -263,7 +264,8 @@ class PhaseTracker:
     def _prints(self, rank: Rank, family: str) -> bool:
         return family == _EVERY or rank.name in self._printed.get(family, ())
 
-    def _laggard(self) -> list[Rank]:
+    def _laggards(self) -> list[Rank]:
+        """Never all of them: the leader lags behind nobody."""
         ranks = [rank for rank in self._ranks.values() if rank.name]
         if len(ranks) < 2:
             return []
@@ -271,10 +273,9 @@ class PhaseTracker:
         return sorted((rank for rank in ranks if self._lags(rank, leader)), key=_by_rank)
 
     def _lag_text(self, lag: list[Rank]) -> str:
-        ranks = [rank for rank in self._ranks.values() if rank.name]
-        if not lag or len(lag) == len(ranks):
+        if not lag:
             return ""
-        ahead = [rank for rank in ranks if rank not in lag]
+        ahead = [rank for rank in self._ranks.values() if rank.name and rank not in lag]
         leader = max(ahead, key=self._position)
         names = ", ".join(rank.name for rank in lag[:4]) + (f" and {len(lag) - 4} more" if len(lag) > 4 else "")
         waiting = f"{len(ahead)} rank{'s' if len(ahead) != 1 else ''} wait{'s' if len(ahead) == 1 else ''}"

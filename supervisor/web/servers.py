@@ -97,8 +97,9 @@ def _starting(snapshot: ServerSnapshot, start: StartupView, clock: Clock) -> lis
     said: list[Child] = [tag("b", start.phase), " for ", since(start.since, clock)]
     if (ratio := progress(start)) is not None:
         said.append(_progress(snapshot.engine, start.phase, ratio))
-    if slow := sorted(outlook.laggards(start)):
-        said += [tag("span", "slow: ", ", ".join(slow[:4]), class_="slow-note"), " "]
+    if slow := start.lagging:
+        more = f" and {len(slow) - 4} more" if len(slow) > 4 else ""
+        said += [tag("span", "slow: ", ", ".join(slow[:4]), more, class_="slow-note"), " "]
     if snapshot.deadline is not None and snapshot.last_progress is not None:
         near = deadline_share(snapshot, clock) >= NEAR
         told = ("silent for ", since(snapshot.last_progress, clock), ", stalled in ", until(snapshot.deadline, clock))

@@ -69,14 +69,6 @@ def test_the_slowest_ranks_bar_is_the_progress() -> None:
     assert progress(start(ranks=())) is None
 
 
-@pytest.mark.parametrize(
-    ("text", "ranks"),
-    [
-        ("TP5 still in weights; 7 ranks wait in verify-graph", {"TP5"}),
-        ("TP1, TP5 still in weights; 6 ranks wait for it", {"TP1", "TP5"}),
-        ("TP0, TP1, TP2, TP3 and 2 more still in weights; 2 ranks wait", {"TP0", "TP1", "TP2", "TP3"}),
-        ("", set()),
-    ],
-)
-def test_laggards_are_read_from_the_words(text: str, ranks: set[str]) -> None:
-    assert laggards(start(laggard=text)) == ranks
+@pytest.mark.parametrize("ranks", [("TP5",), ("TP1", "TP5"), tuple(f"TP{rank}" for rank in range(7)), ()])
+def test_laggards_are_all_that_lag(ranks: tuple[str, ...]) -> None:
+    assert laggards(start(lagging=ranks)) == set(ranks)

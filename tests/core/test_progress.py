@@ -102,9 +102,20 @@ def test_the_laggard_is_named() -> None:
     for rank in (0, 1, 2, 3, 4, 6, 7):
         start.rank(f"TP{rank}", "Load weight end. type=X", "KV Cache is allocated. #tokens: 7")
     assert start.view.laggard == "TP5 still in weights; 7 ranks wait in memory-pool"
+    assert start.view.lagging == ("TP5",)
     assert (start.view.phase, start.view.stage) == ("weights", "weights")
     start.rank("TP5", "Load weight end. type=X", "KV Cache is allocated. #tokens: 7")
-    assert (start.view.phase, start.view.laggard) == ("memory-pool", "")
+    assert (start.view.phase, start.view.laggard, start.view.lagging) == ("memory-pool", "", ())
+
+
+def test_all_laggards_are_listed_however_few_the_words_name() -> None:
+    start = Start()
+    for rank in range(12):
+        start.rank(f"TP{rank}", "Init torch distributed begin.", "Init torch distributed ends.", "Load weight begin.")
+    for rank in (0, 3, 5, 7, 9):
+        start.rank(f"TP{rank}", "Load weight end. type=X", "KV Cache is allocated. #tokens: 7")
+    assert start.view.laggard == "TP1, TP2, TP4, TP6 and 3 more still in weights; 5 ranks wait in memory-pool"
+    assert start.view.lagging == ("TP1", "TP2", "TP4", "TP6", "TP8", "TP10", "TP11")
 
 
 def test_ranks_that_a_version_keeps_silent_hold_nobody_up() -> None:
@@ -113,7 +124,7 @@ def test_ranks_that_a_version_keeps_silent_hold_nobody_up() -> None:
     for rank in range(4):
         start.rank(f"TP{rank}", "KV Cache is allocated. #tokens: 7")
     start.rank("TP0", "Memory pool end.", "Capture cuda graph begin.")
-    assert (start.view.phase, start.view.laggard) == ("target-graph", "")
+    assert (start.view.phase, start.view.laggard, start.view.lagging) == ("target-graph", "", ())
 
 
 def test_lines_of_the_first_rank_alone_make_no_laggards() -> None:
@@ -122,7 +133,7 @@ def test_lines_of_the_first_rank_alone_make_no_laggards() -> None:
         start.rank(rank, "Load weight begin.", "Load weight end. type=X", "Capture target verify CUDA graph begin.")
         start.rank(rank, "Capture target verify CUDA graph end.")
     start.rank("TP0", "Capture draft decode CUDA graph begin.")
-    assert (start.view.phase, start.view.laggard) == ("draft-graph", "")
+    assert (start.view.phase, start.view.laggard, start.view.lagging) == ("draft-graph", "", ())
 
 
 def test_a_jit_session_nests_and_gives_its_phase_back() -> None:

@@ -88,6 +88,7 @@ def starting(name: str = "kimi-k2", *, ranks: int = 8, slow: str = "TP5", line: 
         f"{slow} still in weights; {ranks - 1} ranks wait in verify-graph",
         NOW - 41,
         timeline=tuple(spans),
+        lagging=tuple(view.rank for view in views if view.rank == slow),
     )
     return snapshot(
         name,

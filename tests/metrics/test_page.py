@@ -54,6 +54,14 @@ def test_a_start_is_told_with_its_deadline_and_its_end(seen: Scrape) -> None:
     assert eta > WALL + 80
 
 
+def test_every_lagging_rank_is_counted() -> None:
+    made = fleet.starting()
+    assert made.start is not None
+    late = msgspec.structs.replace(made.start, lagging=tuple(f"TP{number}" for number in range(7)))
+    seen = Scrape(fleet.control(msgspec.structs.replace(made, start=late)))
+    assert seen("server_lagging_ranks", server="kimi-k2") == 7
+
+
 def test_what_is_not_is_absent(seen: Scrape) -> None:
     for name in (
         "server_phase_deadline_timestamp_seconds",

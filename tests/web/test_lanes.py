@@ -39,6 +39,14 @@ def test_every_rank_has_a_lane_and_the_late_one_stands_out() -> None:
     assert '<div class="lane slow"><span class="rank">TP5</span>' in html
 
 
+def test_every_late_rank_stands_out() -> None:
+    made = fleet.starting()
+    assert made.start is not None
+    late = msgspec.structs.replace(made.start, lagging=tuple(f"TP{number}" for number in range(7)))
+
+    assert len(kinds(drawn(msgspec.structs.replace(made, start=late)), "slow")) == 7
+
+
 def test_the_usual_start_lies_under_each_lane() -> None:
     html = drawn(fleet.starting())
 

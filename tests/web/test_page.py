@@ -46,6 +46,16 @@ def test_the_table_tells_each_server() -> None:
     assert "gpu-oom-kv-pool, for 15 m" in told
 
 
+def test_slow_ranks_that_have_no_room_are_counted() -> None:
+    start = fleet.starting().start
+    assert start is not None
+    slow = msgspec.structs.replace(start, lagging=tuple(f"TP{number}" for number in range(7)))
+
+    assert "slow: TP0, TP1, TP2, TP3 and 3 more silent" in text(
+        page(msgspec.structs.replace(fleet.starting(), start=slow))
+    )
+
+
 def test_what_needs_somebody_comes_first() -> None:
     html = page()
     alarms = html[html.index('class="alarms"') : html.index("</ul>", html.index('class="alarms"'))]
@@ -176,7 +186,8 @@ def hostile(text_: str) -> ServerSnapshot:
     made = fleet.starting(line=text_)
     assert made.start is not None
     ranks = tuple(msgspec.structs.replace(rank, rank=text_[:20] + rank.rank) for rank in made.start.ranks)
-    start: StartupView = msgspec.structs.replace(made.start, laggard=text_, ranks=ranks, phase=text_)
+    lagging = (text_, ranks[5].rank)
+    start: StartupView = msgspec.structs.replace(made.start, laggard=text_, ranks=ranks, phase=text_, lagging=lagging)
     found = fleet.oom(1).diagnosis
     assert found is not None
     diagnosis = msgspec.structs.replace(found, cause=text_, remedy=text_, evidence=text_)
