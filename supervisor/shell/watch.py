@@ -6,7 +6,6 @@ import math
 from collections.abc import Awaitable, Callable, Collection
 
 import anyio
-import httpx
 import msgspec
 
 from supervisor.actions import AskCanary
@@ -14,7 +13,7 @@ from supervisor.core.rules import rule_index
 from supervisor.core.settings import Settings
 from supervisor.edge import canary, engine_metrics
 from supervisor.edge.evidence import Subject
-from supervisor.edge.probe import connectable
+from supervisor.edge.probe import connectable, local_client
 from supervisor.edge.process import Tree
 from supervisor.edge.treewatch import Rules, TreeWatch
 from supervisor.events import AnyEvent, DeviceMemorySampled, EngineSampled, RoleDied
@@ -177,14 +176,3 @@ class ServerWatch:
 
     def _period_s(self) -> float:
         return self._periods.serving_s if self._serving() else self._periods.starting_s
-
-
-def local_client() -> httpx.AsyncClient:
-    """For servers of this host: no connection is kept (it would outlive its server), no proxy asked, no redirect."""
-    return httpx.AsyncClient(
-        trust_env=False,
-        verify=False,  # noqa: S501 - plain HTTP to this host; to load the certificates costs 20 ms and 2 MiB
-        limits=httpx.Limits(max_keepalive_connections=0, max_connections=None),
-        headers={"connection": "close", "user-agent": "sglang-supervisor", "accept-encoding": "identity"},
-        timeout=None,  # noqa: S113 - each call has a deadline, which also ends a byte-a-second answer
-    )
