@@ -17,7 +17,6 @@ from supervisor.events import Listener, Probed, ProbeOutcome
 BODY_LIMIT_BYTES = 64 * 1024
 IDENTITY_LIMIT_S = 5.0
 DETAIL_CHARACTERS = 200
-CONNECT_LIMIT_S = 5.0
 _OWN_FAULTS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL})
 
 

@@ -162,7 +162,6 @@ class Request(msgspec.Struct, frozen=True):
     group: str = ""
     environment: dict[str, str] = {}
     models: dict[str, str] = {}  # role → path
-    tokenizer: str = ""
     files: dict[str, str] = {}  # further files that must be readable: what for → path
     tokenizer_names: tuple[str, ...] = ()
     package: str = ""
