@@ -5,7 +5,7 @@ from __future__ import annotations
 from xmlrpc.client import Binary, Fault, dumps, loads
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
 from supervisor.api.supervisord.codec import (
@@ -24,6 +24,9 @@ BOMB = b"""<?xml version="1.0"?><!DOCTYPE b [<!ENTITY a "aaaaaaaaaa"><!ENTITY b 
 <methodCall><methodName>&b;</methodName><params></params></methodCall>"""
 OUTSIDE = b"""<?xml version="1.0"?><!DOCTYPE b [<!ENTITY a SYSTEM "file:///etc/passwd">]>
 <methodCall><methodName>&a;</methodName></methodCall>"""
+CALL = dumps(("kimi", True, [1, {"a": "b"}], 1.5), "supervisor.x").encode()
+BEHIND_TAGS = [at for at in range(1, len(CALL)) if CALL[at - 1 : at] == b">"]
+JUNK = (b"", b"x", b"-", b"<i8>", b"</value>", b"<nil/>")
 
 
 def nested(depth: int) -> bytes:
@@ -69,13 +72,42 @@ def test_moderate_nesting_is_fine() -> None:
     assert decode(nested(20))[0] == "m"
 
 
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """A call that has lost some bytes somewhere and got junk in their place."""
+    at = draw(st.integers(0, len(CALL)) | st.sampled_from(BEHIND_TAGS))
+    lost = draw(st.sampled_from((0, 0, 1, 1, 2, 3, 8, 30)))
+    return CALL[:at] + draw(st.sampled_from(JUNK) | st.binary(max_size=8)) + CALL[at + lost :]
+
+
+def is_call(body: bytes) -> bool:
+    """Whether it decodes; what decodes has a method and a tuple of arguments."""
+    try:
+        method, arguments = decode(body)
+    except MalformedCallError:
+        return False
+    assert method
+    assert isinstance(method, str)
+    assert isinstance(arguments, tuple)
+    return True
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_call_or_refused(body: bytes) -> None:
-    try:
-        decode(body)
-    except MalformedCallError:
-        return
+    is_call(body)
+
+
+@settings(max_examples=300, deadline=None)
+@given(damaged())
+def test_a_damaged_call_is_a_call_or_refused(body: bytes) -> None:
+    is_call(body)
+
+
+def test_some_damage_leaves_a_call() -> None:
+    """Otherwise the property above would only ever see refusals."""
+    find(damaged(), lambda body: body != CALL and is_call(body))
+    find(damaged(), lambda body: not is_call(body))
 
 
 @settings(max_examples=50, deadline=None)
