@@ -68,6 +68,7 @@ class SavedServer(msgspec.Struct, frozen=True):
     paused_reason: str = ""
     paused_since: float = 0.0
     config_hash: str = ""
+    dirty: str = ""  # what the last look at the devices found wrong with them
     force: bool = False  # started in spite of what the preflight found
     devices: tuple[int, ...] = ()  # its lease
     format: int = FORMAT

@@ -21,7 +21,7 @@ class Claimer:
         self._proceed = proceed
         self._since = 0.0
         self._asking = False
-        self._dirty = ""  # why the last answer was no
+        self.dirty = ""  # why the last answer was no
         self._delay_s = 0.0
         self.asked_to_start = False  # whether the last look was for a start
         self.force = False  # somebody wants it started whatever the preflight finds, until he asks for something else
@@ -45,7 +45,7 @@ class Claimer:
         if desk.state is not State.RECLAIMING or not self._asking:
             return
         self._asking = False
-        self._dirty = event.reason if event.clean is False else ""
+        self.dirty = event.reason if event.clean is False else ""
         desk.timers.cancel(Timer.CHECK_LOST)
         match weigh(event, starting=self._wants_start(), waited_long=self._waited_long()):
             case Answer.PROCEED:
@@ -66,10 +66,10 @@ class Claimer:
     def unanswered(self) -> None:
         """No answer at all. What was dirty is not taken for clean; else not knowing is no reason to wait."""
         self._asking = False
-        reason = f"{self._dirty}; the last look was not answered"
-        if self._dirty and not self._wants_start() and self._waited_long():
+        reason = f"{self.dirty}; the last look was not answered"
+        if self.dirty and not self._wants_start() and self._waited_long():
             self._desk.move(Trigger.ISOLATE, reason)
-        elif self._dirty:
+        elif self.dirty:
             self._later(reason)
         else:
             self._proceed("nobody could tell whether the devices are free")

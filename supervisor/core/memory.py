@@ -52,13 +52,14 @@ class Memory:
             paused_reason=paused.reason,
             paused_since=paused.since,
             config_hash=config_hash,
+            dirty=self._claimer.dirty,
             force=self._claimer.force,
         )
 
     def restore(self, saved: SavedServer, new: Callable[[int, float], Attempt], *, tree_lives: bool) -> None:
         """Everything as it was, and the next moment of the state named anew."""
         desk = self._desk
-        desk.goal_up, self._claimer.force = saved.goal_up, saved.force
+        desk.goal_up, self._claimer.force, self._claimer.dirty = saved.goal_up, saved.force, saved.dirty
         desk.next = Disposition(Next(saved.next), saved.next_reason, saved.next_due)
         desk.book.restore(saved.book)
         desk.incidents.extend(saved.incidents)

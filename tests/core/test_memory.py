@@ -240,3 +240,20 @@ def test_the_budget_is_not_refilled_by_a_death_of_the_daemon() -> None:
         world.daemon_dies(0.1)
     world.until(world.now + 20)
     assert world.state is State.FATAL
+
+
+def test_devices_that_were_dirty_stay_so_for_the_next_daemon_until_a_look_is_answered() -> None:
+    """An unanswered look is no reason to wait, unless the last one that was answered found them held."""
+    world = World()
+    world.dirty = e.DevicesChecked(0, False, "held by pid 7 of bob", (e.Holder(0, 9 * 2**30, 7, "bob"),))
+    world.start()
+    world.until(10)
+    world.silent = {a.CheckDevices}
+    world.daemon_dies()
+    world.until(1000)
+    assert world.state is State.RECLAIMING
+    assert not world.done(a.Spawn)
+    world.dirty = None
+    world.silent = set()
+    world.until(1100)
+    assert world.state is State.STARTING
