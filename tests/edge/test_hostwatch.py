@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 
 from supervisor.edge.hostwatch import (
     KernelFact,
+    LogLost,
     OomKill,
     Space,
     XidReported,
@@ -100,6 +102,26 @@ async def test_facts_come_as_they_are_logged(log: tuple[socket.socket, int]) -> 
                 if len(facts) == 2:
                     break
     assert facts == [OomKill(4711, "sglang::schedul"), XidReported("0000:65:00", 79, "gone")]
+
+
+async def test_records_that_were_overwritten_before_they_were_read_are_told_of(
+    log: tuple[socket.socket, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """/dev/kmsg answers one read with EPIPE and goes on with the oldest record that is left."""
+    writer, descriptor = log
+    answers = [OSError(errno.EPIPE, "overwritten"), record("NVRM: Xid (PCI:0000:65:00): 79, gone")]
+
+    def read(_: int, __: int) -> bytes:
+        answer = answers.pop(0) if answers else b""
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr("supervisor.edge.hostwatch.os.read", read)
+    writer.send(b"readable")
+    with anyio.fail_after(10):
+        facts = [fact async for fact in kernel_facts(descriptor)]
+    assert facts == [LogLost(), XidReported("0000:65:00", 79, "gone")]
 
 
 async def test_a_closed_log_ends_the_feed(log: tuple[socket.socket, int]) -> None:

@@ -323,14 +323,13 @@ def test_the_daemon_outlives_its_own_socket_directory(service: Service) -> None:
 
 def test_nothing_that_tests_start_outlives_the_machine() -> None:
     """Its processes are children of an init that is killed: the kernel ends them all."""
+    command = f"sleep 1000.{os.getpid()}"  # of nobody else on this machine
     with Machine({}) as other:
-        assert other.ok("sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 & echo $!").strip()
+        assert other.ok("sh", "-c", f"setsid {command} >/dev/null 2>&1 & echo $!").strip()
         leader = other.leader
         os.kill(leader, signal.SIGKILL)
         until(lambda: not Path(f"/proc/{leader}/ns/pid").exists(), 10, "the init is gone")
-        namespace = [
-            entry for entry in Path("/proc").iterdir() if entry.name.isdigit() and _command(entry) == "sleep 1000"
-        ]
+        namespace = [entry for entry in Path("/proc").iterdir() if entry.name.isdigit() and _command(entry) == command]
     assert namespace == []
 
 
