@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -12,6 +10,8 @@ from collections.abc import Mapping, Sequence
 import anyio
 import anyio.to_thread
 import msgspec
+
+from supervisor.child import Child, end, exited
 
 OUTPUT_BYTES = 64 * 1024  # the last ones are kept
 END_LIMIT_S = 2.0
@@ -41,43 +41,29 @@ async def run_hook(command: Sequence[str], environment: Mapping[str, str], timeo
     What it leaves in the background keeps running once it has ended in time; its output is not waited for.
     """
     began = time.monotonic()
+    output, child = bytearray(), Child(command, environment, "/")
     try:
-        with anyio.fail_after(_START_LIMIT_S):
-            process = await anyio.to_thread.run_sync(_start, command, environment, abandon_on_cancel=True)
-    except OSError as problem:  # TimeoutError too
-        return HookRun(None, problem=f"cannot run {command[0]}: {problem.strerror or 'the start hangs'}")
-    output = bytearray()
-    try:
+        try:
+            with anyio.fail_after(_START_LIMIT_S):
+                process = await anyio.to_thread.run_sync(child.start, abandon_on_cancel=True)
+        except OSError as problem:  # TimeoutError too
+            return HookRun(None, problem=f"cannot run {command[0]}: {problem.strerror or 'the start hangs'}")
         with anyio.move_on_after(timeout_s) as limit:
             await _to_the_end(process, output)
     finally:
-        with anyio.CancelScope(shield=True):  # bounded by END_LIMIT_S
-            await _end(process)
+        if (started := child.leave()) is not None:
+            with anyio.CancelScope(shield=True):  # bounded by END_LIMIT_S
+                await end(started, END_LIMIT_S)
     text, took_s = output.decode("utf-8", "replace"), time.monotonic() - began
     if limit.cancelled_caught:
         return HookRun(None, text, took_s, f"{command[0]} was ended: it took longer than {timeout_s:g} s")
     return HookRun(process.returncode, text, took_s)
 
 
-def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen(
-        command,
-        cwd="/",
-        env=dict(environment),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        process_group=0,
-    )
-    assert process.stdout is not None  # noqa: S101 - a pipe was asked for
-    os.set_blocking(process.stdout.fileno(), False)
-    return process
-
-
 async def _to_the_end(process: subprocess.Popen[bytes], output: bytearray) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_read, process, output)
-        await _exited(process)
+        await exited(process)
         tasks.cancel_scope.cancel()
     _take(process, output)
 
@@ -100,25 +86,3 @@ def _take(process: subprocess.Popen[bytes], output: bytearray) -> bool:
     output += piece
     del output[:-OUTPUT_BYTES]
     return bool(piece)
-
-
-async def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill the group of a hook that has not ended, and reap."""
-    if process.poll() is None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        with anyio.move_on_after(END_LIMIT_S):
-            await _exited(process)
-    if process.stdout is not None:
-        process.stdout.close()
-
-
-async def _exited(process: subprocess.Popen[bytes]) -> None:
-    """Bounded by the caller. The child is not reaped yet, so its pid is its own."""
-    if process.poll() is None:
-        pidfd = os.pidfd_open(process.pid)
-        try:
-            await anyio.wait_readable(pidfd)
-        finally:
-            os.close(pidfd)
-        process.poll()

@@ -1,12 +1,17 @@
 """A hook runs within its limits of time and output, and every way to fail is an answer."""
 
 import os
+import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
+import anyio
 import pytest
 
+from supervisor.edge import hook
 from supervisor.edge.hook import OUTPUT_BYTES, HookRun, run_hook
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "SGLSUP_TEST_RUN": os.environ["SGLSUP_TEST_RUN"]}
@@ -106,3 +111,23 @@ async def test_a_signal_is_a_negative_status() -> None:
 
 async def test_output_that_is_no_text_is_kept_as_far_as_it_goes() -> None:
     assert (await run("printf", "\\377\\n")).output == "\ufffd\n"
+
+
+async def test_a_start_that_comes_too_late_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    late, started, popen = threading.Event(), [], subprocess.Popen
+
+    def hang(*arguments: Any, **options: Any) -> "subprocess.Popen[bytes]":
+        late.wait(20)
+        started.append(popen(*arguments, **options))
+        return started[0]
+
+    monkeypatch.setattr(hook, "_START_LIMIT_S", 0.1)
+    monkeypatch.setattr(subprocess, "Popen", hang)
+    done = await run("sleep", "1000")
+    assert done.problem == "cannot run sleep: the start hangs"
+    late.set()
+    for _ in range(500):
+        if started and started[0].returncode is not None:
+            break
+        await anyio.sleep(0.01)
+    assert started[0].returncode == -9

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
-import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 import msgspec
+
+from supervisor.child import Child, end, exited
 
 OUTPUT_BYTES = 512 * 2**10
 REAP_LIMIT_S = 0.5
@@ -58,7 +56,7 @@ async def native_stack(program: str, pid: int, limit_s: float) -> Stack:
 
 async def _dump(program: str, pid: int, options: Sequence[str], limit_s: float) -> Stack:
     command = [program, "dump", "--pid", str(pid), *options]
-    output, child = bytearray(), _Child(command)
+    output, child = bytearray(), Child(command)
     try:
         with anyio.move_on_after(limit_s) as scope:
             await _read_all(await anyio.to_thread.run_sync(child.start, abandon_on_cancel=True), output)
@@ -67,44 +65,13 @@ async def _dump(program: str, pid: int, options: Sequence[str], limit_s: float) 
     finally:
         if (process := child.leave()) is not None:
             with anyio.CancelScope(shield=True):  # bounded by REAP_LIMIT_S
-                await _end(process)
+                await end(process, REAP_LIMIT_S)
     text = output.decode("utf-8", "replace")
     if scope.cancelled_caught or process is None:
         return Stack(problem=f"py-spy gave no answer within {limit_s:g} s", hung=True)
     if process.returncode != 0:
         return Stack(problem=_reason(text))
     return Stack(text=text)
-
-
-class _Child:
-    """A child that a thread starts, which may take for ever: who comes back too late finds that he must end it."""
-
-    def __init__(self, command: list[str]) -> None:
-        self._command = command
-        self._process: subprocess.Popen[bytes] | None = None
-        self._left = False
-        self._lock = threading.Lock()
-
-    def start(self) -> subprocess.Popen[bytes]:
-        """In a process group of its own, so that whatever it starts can be killed with it."""
-        process = subprocess.Popen(
-            self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, process_group=0
-        )
-        assert process.stdout is not None  # noqa: S101 - a pipe was asked for
-        os.set_blocking(process.stdout.fileno(), False)
-        with self._lock:
-            self._process = process
-            too_late = self._left
-        if too_late:
-            _kill_group(process)
-            process.communicate()  # bounded: nobody of the group is left to hold the pipe
-        return process
-
-    def leave(self) -> subprocess.Popen[bytes] | None:
-        """The child, which is the caller's to end; None when there is none yet."""
-        with self._lock:
-            self._left = self._process is None
-            return self._process
 
 
 async def _read_all(process: subprocess.Popen[bytes], output: bytearray) -> None:
@@ -114,35 +81,9 @@ async def _read_all(process: subprocess.Popen[bytes], output: bytearray) -> None
         await anyio.wait_readable(process.stdout)
         piece = process.stdout.read(OUTPUT_BYTES - len(output))
         if not piece:
-            await _exited(process)
+            await exited(process)
             return
         output += piece
-
-
-async def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill the group, whatever is left of it, and reap."""
-    if process.poll() is None:
-        _kill_group(process)
-        with anyio.move_on_after(REAP_LIMIT_S):
-            await _exited(process)
-    if process.stdout is not None:
-        process.stdout.close()
-
-
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-
-
-async def _exited(process: subprocess.Popen[bytes]) -> None:
-    """Bounded by the caller. The child is not reaped yet, so its pid is its own."""
-    if process.poll() is None:
-        pidfd = os.pidfd_open(process.pid)
-        try:
-            await anyio.wait_readable(pidfd)
-        finally:
-            os.close(pidfd)
-        process.poll()
 
 
 def _state(pid: int) -> str:
