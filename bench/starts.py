@@ -220,10 +220,10 @@ def _timed(matches: list[LineMatched]) -> Iterator[tuple[float, LineMatched]]:
 def _told(lines: list[tuple[float, LineMatched]]) -> Iterator[Span]:
     tracker = PhaseTracker(PROFILE)
     tracker.begin(0.0)
-    phase, begin, at = tracker.view(0.0).phase, 0.0, 0.0
+    phase, begin, at = tracker.view().phase, 0.0, 0.0
     for at, match in lines:
         tracker.observe(match, at)
-        now = tracker.view(at).phase
+        now = tracker.view().phase
         if now != phase:
             yield Span(phase, begin, at)
             phase, begin = now, at
