@@ -177,7 +177,7 @@ def test_a_patience_that_was_too_short_is_called_so(tmp_path: Path, capsys: pyte
         log.write("[2026-11-29 10:05:02 TP0] Capture cuda graph begin. avail mem=9.92 GB\n")
     status, page, _ = replayed(capsys, str(path), "-c", config(tmp_path, "60s"))
     assert status == EXIT_DIFFERENT
-    assert "but the log moves again 4 min 00 s later: this patience was too short for this start" in page
+    assert "but the log moves again 4 m later: this patience was too short for this start" in page
 
 
 def test_a_log_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

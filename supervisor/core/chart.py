@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from supervisor.core.stamps import duration, text
+from supervisor.core.stamps import text
 from supervisor.snapshot import SpanView, StartupView
+from supervisor.units import format_duration
 
 _ROWS = 16
 _LABEL = 10
@@ -72,7 +73,7 @@ def _legend(spans: list[SpanView], ended: float, letters: dict[str, str], width:
         key = span.phase, span.rank
         totals[key] = totals.get(key, 0.0) + (span.end if span.end is not None else ended) - span.begin
         longest[span.phase] = max(longest.get(span.phase, 0.0), totals[key])
-    entries = [f"{letters[phase]} {phase} {duration(length)}" for phase, length in longest.items()]
+    entries = [f"{letters[phase]} {phase} {format_duration(length)}" for phase, length in longest.items()]
     lines = [""]
     for entry in entries:
         if lines[-1] and len(lines[-1]) + len(entry) + 3 > width - 2:

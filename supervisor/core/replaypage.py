@@ -9,7 +9,8 @@ import msgspec
 from supervisor.core.comparison import Mark, Row
 from supervisor.core.relive import Life, PhaseStretch
 from supervisor.core.review import Section
-from supervisor.core.stamps import duration, text
+from supervisor.core.stamps import text
+from supervisor.units import format_duration
 
 _SIGNS = {Mark.SAME: "=", Mark.MOVED: "~", Mark.THEN: "-", Mark.NOW: "+"}
 _LEGEND = "= decided then and now   ~ at another moment   - only then   + only now   times are UTC\n"
@@ -147,14 +148,14 @@ def _life(life: Life, stamp: str) -> Iterator[str]:
 
 def _outcome(life: Life) -> str:
     if life.ready is not None:
-        return f"ready after {duration(life.ready - life.begin)}"
-    return f"not ready after {duration(life.end - life.begin)}"
+        return f"ready after {format_duration(life.ready - life.begin)}"
+    return f"not ready after {format_duration(life.end - life.begin)}"
 
 
 def _went_on(went_on_s: float | None) -> str:
     if went_on_s is None:
         return "and the log does not move again"
-    return f"but the log moves again {duration(went_on_s)} later: this patience was too short for this start"
+    return f"but the log moves again {format_duration(went_on_s)} later: this patience was too short for this start"
 
 
 def _stretch(phase: PhaseStretch, begin: float) -> str:

@@ -8,9 +8,10 @@ import msgspec
 
 from supervisor.core.chart import chart
 from supervisor.core.clues import Clue
-from supervisor.core.stamps import duration, text
+from supervisor.core.stamps import text
 from supervisor.core.story import Outcome, Verdict
 from supervisor.snapshot import RankView
+from supervisor.units import format_duration
 
 _ALSO_SEEN = 4
 _TELLING = 30
@@ -153,7 +154,7 @@ def _headline(outcome: Outcome, engine: str, name: str, lines: int, width: int, 
     if outcome.attempts > 1:
         facts.append(f"the last of {outcome.attempts} starts in this file")
     began = outcome.view.timeline[0].begin if outcome.view.timeline else outcome.ended
-    span = duration(outcome.ended - began)
+    span = format_duration(outcome.ended - began)
     times = f"{text(began, outcome.last_stamp)} … {outcome.last_stamp} ({span})" if outcome.last_stamp else "no times"
     head = f"{colour}{str(outcome.verdict).upper()}{where}{paint['off']}   {' · '.join(fact for fact in facts if fact)}"
     gap = "   " if len(name) + len(times) + 3 <= width else "\n"
@@ -219,14 +220,14 @@ def _progress(rank: RankView) -> str:
     bar = rank.progress
     if bar is None:
         return ""
-    left = f", {duration(bar.eta_s)} left at this rate" if bar.eta_s else ""
+    left = f", {format_duration(bar.eta_s)} left at this rate" if bar.eta_s else ""
     return f"{bar.done} of {bar.total} {bar.unit} ({bar.ratio:.0%}){left}"
 
 
 def _last_sign(outcome: Outcome, width: int) -> str:
     if not outcome.last_number:
         return ""
-    silent = f"; silent for {duration(outcome.silent_s)} since" if outcome.silent_s else ""
+    silent = f"; silent for {format_duration(outcome.silent_s)} since" if outcome.silent_s else ""
     lines = _evidence(outcome.last_number, outcome.last_line, width, "Last sign  ")[:2]
     return "\n".join(lines) + silent
 

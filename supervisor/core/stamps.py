@@ -43,18 +43,6 @@ def like(moment: str, stamp: str) -> str:
     return clock if date is None else f"{given[2]}-{given[3]}{clock}"
 
 
-def duration(length_s: float) -> str:
-    """For people: "7 s", "6 min 59 s", "2 h 05 min", "3 d 4 h"."""
-    whole = round(length_s)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02} s"
-    if whole < _DAY_S:
-        return f"{whole // 3600} h {whole % 3600 // 60:02} min"
-    return f"{whole // _DAY_S} d {whole % _DAY_S // 3600} h"
-
-
 def _days(date: str) -> int:
     found = _DATE.search(date)
     if found is None:
