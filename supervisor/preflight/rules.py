@@ -117,6 +117,7 @@ class Rules(Part, frozen=True):
     default_context: int = 0
     default_context_types: tuple[str, ...] = ()
     eagle_family: tuple[str, ...] = ()  # algorithms with a tree of draft tokens
+    hooked_family: tuple[str, ...] = ()  # algorithms whose draft reads what the target's class must hand out
     tokenizer_names: tuple[str, ...] = ()
     compilers: tuple[str, ...] = ()
     stack_reader: str = ""

@@ -65,6 +65,11 @@ class Case:
         return self.facts.speculative.upper() in self.rules.eagle_family
 
     @property
+    def hooked(self) -> bool:
+        """Whether the draft needs the hidden states of layers that the target's class has to hand out."""
+        return self.facts.speculative.upper() in self.rules.hooked_family
+
+    @property
     def attention_groups(self) -> int:
         """Into how many groups attention in data parallel divides the ranks."""
         return self.facts.data_parallel if self.facts.data_parallel_attention else 1

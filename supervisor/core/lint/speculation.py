@@ -127,12 +127,13 @@ def draft_hidden_size(case: Case, rule: Rule) -> Iterator[Values]:
 def target_without_hooks(case: Case, rule: Rule) -> Iterator[Values]:
     """A target's class that is known not to hand out its hidden states, unless the installed source has the method."""
     config = case.config
-    if case.facts.speculative.upper() != "EAGLE3" or config is None:
+    if not case.hooked or config is None:
         return
     patched = bool(case.seen.engine.class_words)
     for architecture in config.architectures:
         if architecture in rule.words and not patched:
-            yield {"architecture": architecture, "version": case.seen.engine.version or "this version"}
+            version = case.seen.engine.version or "this version"
+            yield {"algorithm": case.facts.speculative, "architecture": architecture, "version": version}
 
 
 def draft_options_unused(case: Case, rule: Rule) -> Iterator[Values]:

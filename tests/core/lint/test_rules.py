@@ -194,6 +194,7 @@ def test_a_target_that_hands_out_no_hidden_states() -> None:
     assert severity(start(CHAIN, models=[kimi]), rule) is ERROR
     assert severity(start(CHAIN, models=[kimi], version="0.5.10.post1"), rule) is None
     assert severity(start("", models=[kimi]), rule) is None
+    assert severity(start(CHAIN.replace("EAGLE3", "NEXTN"), models=[kimi]), rule) is None  # reads the last layer alone
     patched = EngineFacts(version="0.5.9", class_words=("set_eagle3_layers_to_capture",))
     assert severity(start(CHAIN, models=[kimi], engine=patched), rule) is None
 
