@@ -34,7 +34,7 @@ test: $(STAMP) ## the fast suite
 check: $(STAMP) ## formatter, linter, types, floors, generated docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict supervisor
+	$(BIN)/mypy --strict supervisor bench
 	$(BIN)/lint-imports
 	$(BIN)/python docs/generate.py --check
 

@@ -4,7 +4,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
@@ -22,7 +22,7 @@ class Same(Collector):
     def __init__(self, text: str) -> None:
         self._families = list(text_string_to_metric_families(text))
 
-    def collect(self) -> Iterator[object]:
+    def collect(self) -> Iterator[Metric]:
         yield from self._families
 
 

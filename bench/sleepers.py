@@ -4,6 +4,7 @@ import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,10 @@ class Sleepers(NamedTuple):
 
     daemon: psutil.Process
     client: list[str]
+
+
+def _has_a_pid(socket_path: str, name: str) -> bool:
+    return sglctl(socket_path, "pid", name) == 0
 
 
 @contextmanager
@@ -33,5 +38,5 @@ def our_sleepers(commands: Mapping[str, list[str]], restart: str = "{}") -> Iter
         with running([str(BIN / "sglsup"), "daemon", "-c", str(config)], output) as daemon:
             wait_for(lambda: sglctl(socket_path, "version") == 0, daemon, output)
             for name in commands:
-                wait_for(lambda name=name: sglctl(socket_path, "pid", name) == 0, daemon, output)
+                wait_for(partial(_has_a_pid, socket_path, name), daemon, output)
             yield Sleepers(daemon, [str(BIN / "sglctl"), "-s", socket_path])

@@ -12,7 +12,7 @@ import json
 import math
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
@@ -69,7 +69,7 @@ class Played(NamedTuple):
 
 def play_all(seed: int = SEED, repeats: int = REPEATS, chosen: Sequence[Model] | None = None) -> list[Played]:
     """Every model in every condition with every depth of history, healthy and stalled."""
-    played = []
+    played: list[Played] = []
     for model in models(seed) if chosen is None else chosen:
         history = earlier_starts(model, seed)
         for condition in Condition:
@@ -169,17 +169,14 @@ def safe_timer_s(played: Iterable[Played]) -> float:
 def rows(played: list[Played]) -> Iterator[Row]:
     """Per condition with and without earlier starts, then per kind of stall."""
 
-    def of(what: str, wanted: Callable[[Played], bool]) -> Row:
-        return summary(what, [one for one in played if wanted(one)])
-
-    yield of("all, learned", lambda one: one.earlier >= LEARNT)
-    for condition in Condition:
-        yield of(f"{condition.value}, learned", lambda one, c=condition: one.condition is c and one.earlier >= LEARNT)
-    yield of("all, first start", lambda one: one.earlier == 0)
-    for condition in Condition:
-        yield of(f"{condition.value}, first start", lambda one, c=condition: one.condition is c and one.earlier == 0)
+    learned = [one for one in played if one.earlier >= LEARNT]
+    first = [one for one in played if one.earlier == 0]
+    for chosen, when in ((learned, "learned"), (first, "first start")):
+        yield summary(f"all, {when}", chosen)
+        for condition in Condition:
+            yield summary(f"{condition.value}, {when}", [one for one in chosen if one.condition is condition])
     for stall in Stall:
-        yield of(f"{stall.value}, learned", lambda one, s=stall: one.stall is s and one.earlier >= LEARNT)
+        yield summary(f"{stall.value}, learned", [one for one in learned if one.stall is stall])
 
 
 # --- showing -----------------------------------------------------------------------------------------------------
