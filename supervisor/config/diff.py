@@ -26,6 +26,9 @@ _LIVE = (
     "operators",
     "log",
     "hooks",
+    "priority",
+    "after",
+    "requires",
 )
 
 _COMMANDS = ("command", "before_start", "on_change")

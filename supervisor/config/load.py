@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from supervisor.config.checks import check_collisions, check_daemon, check_server
-from supervisor.config.model import Config, DaemonConfig, ServerConfig
+from supervisor.config.groups import check_groups
+from supervisor.config.model import Config, DaemonConfig, GroupConfig, ServerConfig
 from supervisor.config.reader import Problems, join, read_struct, unknown_key
 
 FILE_BYTES_MAX = 4 * 2**20
@@ -34,11 +35,12 @@ def load(path: str | Path) -> Config:
         if file == main:
             daemon = reading.daemon(file, table.pop("daemon", {}))
         reading.servers(file, table.pop("server", {}))
-        known = ("daemon", "server") if file == main else ("server",)
+        reading.groups(file, table.pop("group", {}))
+        known = ("daemon", "server", "group") if file == main else ("server", "group")
         reading.blame(file, [(key, unknown_key(key, known)) for key in table])
-    config = Config(daemon=daemon, servers=reading.found)
+    config = Config(daemon=daemon, servers=reading.found, groups=reading.found_groups)
     if not reading.problems:
-        for key, text in check_collisions(config):
+        for key, text in (*check_collisions(config), *check_groups(config)):
             reading.blame(reading.file_of(key), [(key, text)])
     if reading.problems:
         raise ConfigError(reading.problems)
@@ -56,14 +58,15 @@ class _Reading:
 
     def __init__(self) -> None:
         self.found: dict[str, ServerConfig] = {}
+        self.found_groups: dict[str, GroupConfig] = {}
         self.problems: list[str] = []
-        self._files: dict[str, Path] = {}
+        self._files: dict[str, Path] = {}  # by the path of the table
 
     def blame(self, file: Path, problems: Problems) -> None:
         self.problems += [f"cannot use {file}: {path}: {text}" for path, text in problems]
 
     def file_of(self, key: str) -> Path:
-        return next(file for name, file in self._files.items() if key.startswith(join("server", name) + "."))
+        return next(file for table, file in self._files.items() if f"{key}.".startswith(f"{table}."))
 
     def daemon(self, file: Path, table: object) -> DaemonConfig:
         problems: Problems = []
@@ -80,14 +83,33 @@ class _Reading:
 
     def _server(self, file: Path, name: str, table: object) -> None:
         problems: Problems = []
-        server = read_struct(ServerConfig, table, join("server", name), problems, name=name)
+        path = join("server", name)
+        server = read_struct(ServerConfig, table, path, problems, name=name)
         if server is not None:
             problems = check_server(server)
-        if name in self._files:
-            problems.append((join("server", name), f"is already defined in {self._files[name]}"))
+        if path in self._files:
+            problems.append((path, f"is already defined in {self._files[path]}"))
         elif server is not None:
             self.found[name] = server
-        self._files.setdefault(name, file)
+        self._files.setdefault(path, file)
+        self.blame(file, problems)
+
+    def groups(self, file: Path, table: object) -> None:
+        if not isinstance(table, dict):
+            self.blame(file, [("group", "expected tables such as [group.NAME]")])
+            return
+        for name, inner in table.items():
+            self._group(file, name, inner)
+
+    def _group(self, file: Path, name: str, table: object) -> None:
+        problems: Problems = []
+        path = join("group", name)
+        group = read_struct(GroupConfig, table, path, problems, name=name)
+        if path in self._files:
+            problems.append((path, f"is already defined in {self._files[path]}"))
+        elif group is not None:
+            self.found_groups[name] = group
+        self._files.setdefault(path, file)
         self.blame(file, problems)
 
 

@@ -226,11 +226,30 @@ class ServerConfig(msgspec.Struct, frozen=True):
     operators: tuple[str, ...] = ()  # may start, stop, restart and signal this server, beside those of the daemon
     log: LogConfig = LogConfig()
     hooks: HooksConfig = HooksConfig()
+    priority: int = 0  # who waits for a start slot: the higher goes first
+    after: tuple[str, ...] = ()  # servers, or groups as "g:NAME", that are healthy or given up before this one starts
+    requires: tuple[str, ...] = ()  # the same, and this one cannot do without them
 
     @property
     def effective_port(self) -> int:
         """The configured port, else the command's, else 0: then only the profile's default is left."""
         return self.port or port_of(self.command)
+
+
+class GroupOrder(enum.StrEnum):
+    """Whether members of a group start one after another."""
+
+    ANY = "any"
+    LISTED = "listed"  # as they are listed, each after the one before; stopped in reverse
+
+
+class GroupConfig(msgspec.Struct, frozen=True):
+    """Servers under one name. `together`: when one dies, all are ended and started again. `name` is its table's key."""
+
+    name: str
+    members: tuple[str, ...] = ()
+    order: GroupOrder = GroupOrder.ANY
+    together: bool = False
 
 
 class DaemonConfig(msgspec.Struct, frozen=True):
@@ -248,6 +267,7 @@ class DaemonConfig(msgspec.Struct, frozen=True):
     cgroups: CgroupUse = CgroupUse.AUTO
     log_file: str | None = None
     hooks: HooksConfig = HooksConfig()
+    start_slots: Count = 0  # servers that may be between launch and healthy at once; 0: all of them
 
     @property
     def listen_address(self) -> tuple[str, int] | None:
@@ -261,6 +281,7 @@ class Config(msgspec.Struct, frozen=True):
 
     daemon: DaemonConfig = DaemonConfig()
     servers: dict[str, ServerConfig] = msgspec.field(default_factory=dict, name="server")
+    groups: dict[str, GroupConfig] = msgspec.field(default_factory=dict, name="group")
 
 
 def port_of(command: tuple[str, ...]) -> int:

@@ -15,6 +15,7 @@ from supervisor.config import (
     ConfigError,
     DaemonConfig,
     DetectorsConfig,
+    GroupConfig,
     HooksConfig,
     LogConfig,
     OnForeign,
@@ -180,7 +181,7 @@ def test_a_wrong_key_is_named_with_its_path(problems: Problems, text: str, line:
 
 def test_the_name_is_the_key_of_the_table_and_no_key_in_it(problems: Problems) -> None:
     (line,) = problems('[server.a]\ncommand = ["e"]\nname = "b"')
-    assert line.startswith("server.a.name: unknown key, known are autostart, command")
+    assert line.startswith("server.a.name: unknown key, known are after, autostart, command")
 
 
 def test_a_wrong_word_of_the_command_is_named(problems: Problems) -> None:
@@ -267,7 +268,7 @@ def test_the_documentation_names_every_key_and_no_other() -> None:
     }
     tables = (
         *(DaemonConfig, ServerConfig, StopConfig, RestartConfig, ReadinessConfig, LogConfig),
-        *(ServingConfig, DetectorsConfig, HooksConfig),
+        *(ServingConfig, DetectorsConfig, HooksConfig, GroupConfig),
     )
     known = {field.encode_name for table in tables for field in msgspec.structs.fields(table)}
     own_sections = {"stop", "deadlines", "restart", "readiness", "log", "serving", "detectors", "hooks"}
