@@ -1,0 +1,50 @@
+"""What every kind of router has in common: it can be asked whom it has, and told whom it is to have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+EXCERPT_CHARACTERS = 200
+
+
+class Worker(msgspec.Struct, frozen=True):
+    """A server as a router knows it. `role` is prefill or decode of a disaggregated pair; `key` is never shown."""
+
+    server: str
+    url: str
+    role: str = ""
+    key: str = ""
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """Whom the router has now, by their addresses. `ready`: those of them that it hands requests to."""
+
+    urls: frozenset[str]
+    ready: frozenset[str]
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """Why the router could not be asked or told; never holds its address or a secret."""
+
+    reason: str
+
+
+class Router(Protocol):
+    """One router. Every error is an answer, and every call has an end."""
+
+    async def listed(self) -> Listed | Trouble:
+        """Whom it has now."""
+        ...
+
+    async def change(self, joining: Sequence[Worker], leaving: Sequence[Worker]) -> Trouble | None:
+        """Have it take these and let go of those; what it has made of that, the next `listed` tells."""
+        ...
+
+
+def excerpt(data: bytes | str) -> str:
+    """The beginning of what somebody said, fit to be shown."""
+    text = data[: EXCERPT_CHARACTERS * 4].decode("utf-8", "replace") if isinstance(data, bytes) else data
+    return "".join(letter if letter.isprintable() else " " for letter in text)[:EXCERPT_CHARACTERS].strip()

@@ -1,0 +1,110 @@
+"""The nginx upstream: written whole, reloaded when it has changed and only then, put back when nginx refuses."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from supervisor.edge.router import Listed, Trouble, UpstreamFile, Worker
+
+A = Worker("a", "http://127.0.0.1:30001")
+B = Worker("b", "http://[::1]:30002")
+
+
+class Nginx:
+    """Counts reloads; `problem` is what it says of the next ones."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.problem = ""
+        self.has: list[str] = []  # the file at each reload
+
+    async def reload(self) -> str:
+        self.has.append(self.path.read_text())
+        return self.problem
+
+
+@pytest.fixture
+def nginx(tmp_path: Path) -> Nginx:
+    return Nginx(tmp_path / "kimi.conf")
+
+
+def upstream(nginx: Nginx) -> UpstreamFile:
+    return UpstreamFile(str(nginx.path), "kimi", nginx.reload)
+
+
+def listed(*urls: str) -> Listed:
+    return Listed(frozenset(urls), frozenset(urls))
+
+
+async def test_the_file_names_those_who_joined(nginx: Nginx) -> None:
+    router = upstream(nginx)
+    assert await router.listed() == listed()
+    assert await router.change([A, B], []) is None
+    assert await router.listed() == listed(A.url, B.url)
+    text = (
+        "# Written by sglang-supervisor: changes are lost.\n"
+        "upstream kimi {\n"
+        "    server 127.0.0.1:30001;  # http://127.0.0.1:30001\n"
+        "    server [::1]:30002;  # http://[::1]:30002\n"
+        "}\n"
+    )
+    assert nginx.has == [text]
+    assert [path.name for path in nginx.path.parent.iterdir()] == ["kimi.conf"]
+
+
+async def test_nothing_changed_is_no_reload(nginx: Nginx) -> None:
+    router = upstream(nginx)
+    await router.change([A], [])
+    stamp = nginx.path.stat().st_mtime_ns
+    assert await router.change([A], [B]) is None
+    assert (len(nginx.has), nginx.path.stat().st_mtime_ns) == (1, stamp)
+
+
+async def test_without_anybody_there_is_one_who_is_down(nginx: Nginx) -> None:
+    """nginx refuses an upstream without servers, and with it everything else that it serves."""
+    router = upstream(nginx)
+    await router.change([A], [])
+    assert await router.change([], [A]) is None
+    assert "    server 127.0.0.1:9 down;" in nginx.path.read_text()
+    assert await router.listed() == listed()
+
+
+async def test_what_nginx_refuses_is_put_back_and_tried_again(nginx: Nginx) -> None:
+    router = upstream(nginx)
+    await router.change([A], [])
+    nginx.problem = "nginx: [emerg] host not found"
+    trouble = await router.change([B], [A])
+    assert trouble == Trouble("nginx did not take the change: nginx: [emerg] host not found")
+    assert await router.listed() == listed(A.url)
+    nginx.problem = ""
+    assert await router.change([B], [A]) is None
+    assert await router.listed() == listed(B.url)
+
+
+async def test_a_first_file_that_is_refused_goes_away_again(nginx: Nginx) -> None:
+    nginx.problem = "no"
+    assert await upstream(nginx).change([A], []) is not None
+    assert not nginx.path.exists()
+
+
+async def test_a_broken_off_reload_leaves_what_nginx_has(nginx: Nginx) -> None:
+    async def hangs() -> str:
+        await anyio.sleep_forever()
+        return ""
+
+    router = UpstreamFile(str(nginx.path), "kimi", hangs)
+    with anyio.move_on_after(0.05):
+        await router.change([A], [])
+    assert not nginx.path.exists()
+
+
+async def test_a_folder_that_is_not_there_and_a_file_that_is_no_text(tmp_path: Path) -> None:
+    async def fine() -> str:
+        return ""
+
+    nowhere = UpstreamFile(str(tmp_path / "none" / "x.conf"), "kimi", fine)
+    trouble = await nowhere.change([A], [])
+    assert trouble == Trouble(f"cannot write {tmp_path}/none/x.conf: No such file or directory")
+    (tmp_path / "y.conf").write_bytes(b"\xff\xfe")
+    assert isinstance(await UpstreamFile(str(tmp_path / "y.conf"), "kimi", fine).listed(), Trouble)
