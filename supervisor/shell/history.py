@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
-import msgspec
 import structlog
 
 from supervisor.actions import StartRecord
+from supervisor.shell.smallfile import UnusableFileError, read_json, replace_json
 
 KEPT = 100
 
@@ -23,27 +22,17 @@ class HistoryStore:
 
     def read(self, server: str) -> tuple[StartRecord, ...]:
         """The starts of a server, oldest first. What cannot be read is moved aside and said."""
-        path = self._path(server)
         try:
-            return msgspec.json.decode(path.read_bytes(), type=tuple[StartRecord, ...])
-        except FileNotFoundError:
-            return ()
-        except (OSError, msgspec.DecodeError) as problem:
-            aside = path.with_suffix(".broken")
-            with contextlib.suppress(OSError):
-                path.replace(aside)
-            log.warning("history", problem=f"cannot use {path}: {problem}; moved aside to {aside}")
+            return read_json(self._path(server), tuple[StartRecord, ...]) or ()
+        except UnusableFileError as problem:
+            log.warning("history", problem=str(problem))
             return ()
 
     def add(self, server: str, record: StartRecord) -> None:
         """One more healthy start. A full disk loses it, with a word in the log."""
-        records = (*self.read(server), record)[-KEPT:]
         path = self._path(server)
-        new = path.with_suffix(".new")
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            new.write_bytes(msgspec.json.encode(records))
-            new.replace(path)
+            replace_json(path, (*self.read(server), record)[-KEPT:])
         except OSError as problem:
             log.warning("history", problem=f"cannot write {path}: {problem.strerror}; this start teaches nothing")
 

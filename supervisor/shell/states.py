@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-import msgspec
 import structlog
 
 from supervisor.saved import FORMAT, SavedServer
+from supervisor.shell.smallfile import UnusableFileError, read_json, replace_json, set_aside
 
 log = structlog.get_logger()
 
@@ -27,11 +27,8 @@ class StateStore:
     def put(self, saved: SavedServer) -> None:
         """Replace the server's record. A disk that refuses is told once, and costs the next daemon its memory."""
         path = self._path(saved.name)
-        new = path.with_suffix(".new")
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            new.write_bytes(msgspec.json.encode(saved))
-            new.replace(path)
+            replace_json(path, saved)
         except OSError as problem:
             self._tell(f"cannot write {path}: {problem.strerror}; a daemon that comes back will not know better")
         else:
@@ -41,14 +38,11 @@ class StateStore:
         """The server's record of whatever boot; None when there is none that can be used."""
         path = self._path(server)
         try:
-            saved = msgspec.json.decode(path.read_bytes(), type=SavedServer)
-        except FileNotFoundError:
-            return None
-        except (OSError, msgspec.DecodeError) as problem:
-            self._set_aside(path, str(problem))
-            return None
-        if saved.format != FORMAT or saved.name != server:
-            self._set_aside(path, f"it has format {saved.format} and is of {saved.name}")
+            saved = read_json(path, SavedServer)
+            if saved is not None and (saved.format != FORMAT or saved.name != server):
+                raise set_aside(path, f"it has format {saved.format} and is of {saved.name}")
+        except UnusableFileError as problem:
+            log.warning("state", problem=str(problem))
             return None
         return saved
 
@@ -56,12 +50,6 @@ class StateStore:
         """Forget the server: the next daemon starts it as configured."""
         with contextlib.suppress(OSError):
             self._path(server).unlink(missing_ok=True)
-
-    def _set_aside(self, path: Path, why: str) -> None:
-        aside = path.with_suffix(".broken")
-        with contextlib.suppress(OSError):
-            path.replace(aside)
-        log.warning("state", problem=f"cannot use {path}: {why}; moved aside to {aside}")
 
     def _tell(self, problem: str) -> None:
         if problem != self._problem:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from pathlib import Path
 
 import msgspec
 
 from supervisor.events import Spawned
+from supervisor.shell.smallfile import UnusableFileError, read_json, replace_json
 
 
 class TreeRecord(msgspec.Struct, frozen=True):
@@ -29,14 +29,7 @@ class TreeStore:
 
     def put(self, server: str, marker: str, spawned: Spawned) -> None:
         """Note a tree. OSError when the state directory cannot be written."""
-        self._directory.mkdir(parents=True, exist_ok=True)
-        data = msgspec.json.encode(TreeRecord(server, self._boot_id, marker, spawned))
-        new = self._directory / f".{server}.new"
-        with new.open("wb") as out:
-            out.write(data)
-            out.flush()
-            os.fsync(out.fileno())
-        new.replace(self._path(server))
+        replace_json(self._path(server), TreeRecord(server, self._boot_id, marker, spawned), durable=True)
 
     def remove(self, server: str) -> None:
         """The tree is proven empty."""
@@ -49,12 +42,11 @@ class TreeStore:
         problems: list[str] = []
         for path in sorted(self._directory.glob("*.json")):
             try:
-                record = msgspec.json.decode(path.read_bytes(), type=TreeRecord)
-            except (OSError, msgspec.DecodeError) as problem:
-                aside = path.with_suffix(".broken")
-                with contextlib.suppress(OSError):
-                    path.replace(aside)
-                problems.append(f"cannot use {path}: {problem}; moved aside to {aside}")
+                record = read_json(path, TreeRecord)
+            except UnusableFileError as problem:
+                problems.append(str(problem))
+                continue
+            if record is None:  # taken away while we looked
                 continue
             if record.boot_id == self._boot_id:
                 records.append(record)

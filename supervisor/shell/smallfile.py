@@ -1,0 +1,54 @@
+"""Small JSON files of the state directory: replaced atomically, moved aside when they cannot be understood."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+Value = TypeVar("Value")
+
+
+class UnusableFileError(Exception):
+    """A file that was there and could not be understood. The message says why and where it has been moved."""
+
+
+def replace_bytes(path: Path, data: bytes, *, durable: bool = False) -> None:
+    """A reader sees the old file or the new one, also when we die in between. OSError when the disk refuses.
+
+    The page cache survives our own death; only what must survive the machine's is worth the fsync of `durable`.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.new")
+    with new.open("wb") as file:
+        file.write(data)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+    new.replace(path)
+
+
+def replace_json(path: Path, value: object, *, durable: bool = False) -> None:
+    """The same for a value in JSON."""
+    replace_bytes(path, msgspec.json.encode(value), durable=durable)
+
+
+def read_json(path: Path, expected: type[Value]) -> Value | None:
+    """What the file holds; None when there is no file. UnusableFileError when it cannot be read as what is expected."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=expected)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as problem:
+        raise set_aside(path, str(problem)) from None
+
+
+def set_aside(path: Path, why: str) -> UnusableFileError:
+    """Keep an unusable file for people, out of the way of the next one; what to raise or tell."""
+    aside = path.with_suffix(".broken")
+    with contextlib.suppress(OSError):
+        path.replace(aside)
+    return UnusableFileError(f"cannot use {path}: {why}; moved aside to {aside}")
