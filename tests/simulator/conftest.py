@@ -156,9 +156,10 @@ def start() -> Iterator[Callable[..., Engine]]:
 
     yield begin
     for engine in engines:
-        for pid in marked(engine.mark):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        while pids := marked(engine.mark):  # one that starts up forks between the look and the kill
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         engine.process.wait(PATIENCE_S)
         assert engine.process.stdout is not None
         engine.process.stdout.close()
