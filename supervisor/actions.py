@@ -2,7 +2,8 @@
 
 An action is imperative. The shell carries it out; its result comes back as an event of the same attempt:
 Spawn → Spawned | SpawnFailed · SignalTree → nothing · KillTree → TreeEmptied | TreeStuck · Probe → Probed ·
-CheckDevices → DevicesChecked · KeepEvidence → EvidenceKept · AskCanary → CanaryAnswered · Remember, Announce → nothing.
+CheckDevices → DevicesChecked · KeepEvidence → EvidenceKept · AskCanary → CanaryAnswered · LeaveRouters → RoutersLeft ·
+CountRequests → RequestsCounted · Remember, Announce → nothing.
 """
 
 from __future__ import annotations
@@ -94,6 +95,19 @@ class AskCanary(Action, frozen=True):
     timeout_s: float
 
 
+class LeaveRouters(Action, frozen=True):
+    """Have everybody who hands requests out let go of the server, and wait until they have, at most `limit_s`."""
+
+    attempt: int
+    limit_s: float
+
+
+class CountRequests(Action, frozen=True):
+    """Ask the engine's own counters how many requests it has."""
+
+    attempt: int
+
+
 class Announce(Action, frozen=True):
     """A facet of the server changed: written to journal and log, shown to followers, wakes waiters."""
 
@@ -105,7 +119,17 @@ class Announce(Action, frozen=True):
 
 
 AnyAction: TypeAlias = (
-    Spawn | SignalTree | KillTree | Probe | CheckDevices | KeepEvidence | Remember | AskCanary | Announce
+    Spawn
+    | SignalTree
+    | KillTree
+    | Probe
+    | CheckDevices
+    | KeepEvidence
+    | Remember
+    | AskCanary
+    | LeaveRouters
+    | CountRequests
+    | Announce
 )
 
 _decoder = msgspec.json.Decoder(AnyAction)

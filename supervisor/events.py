@@ -48,17 +48,22 @@ class StartRequested(Event, frozen=True):
 
 
 class StopRequested(Event, frozen=True):
-    """Somebody wants the server down. `grace_s` replaces the configured grace of a running server."""
+    """Somebody wants the server down.
+
+    `grace_s` replaces the configured grace of a running server, which then drains: when somebody hands requests out to
+    it, the running ones are waited for before it is asked to end.
+    """
 
     by: str
     grace_s: float | None = None
 
 
 class RestartRequested(Event, frozen=True):
-    """Somebody wants this attempt ended and a fresh one started."""
+    """Somebody wants this attempt ended and a fresh one started. `grace_s` as in StopRequested."""
 
     by: str
     reason: str = ""
+    grace_s: float | None = None
 
 
 class SignalRequested(Event, frozen=True):
@@ -163,7 +168,7 @@ class TreeSampled(Event, frozen=True):
     """The processes of the attempt were looked at. Sums include processes that have ended since the last look.
 
     `compilers`: processes that compile kernels (a JIT build is work, however silent). `unreadable` counts processes
-    whose IO we may not see: their bytes are missing from the sums.
+    whose IO we may not see: their bytes are missing from the sums. `members` counts everybody, not only `processes`.
     """
 
     attempt: int
@@ -173,6 +178,7 @@ class TreeSampled(Event, frozen=True):
     processes: tuple[ProcessSample, ...] = ()
     compilers: int = 0
     unreadable: int = 0
+    members: int = 0
 
 
 class EngineSampled(Event, frozen=True):
@@ -190,6 +196,21 @@ class DeviceMemorySampled(Event, frozen=True):
 
     attempt: int
     bytes: int
+
+
+class RoutersLeft(Event, frozen=True):
+    """Whoever hands requests out has let go of the server; `problem` is why that could not be had in time, "" else."""
+
+    attempt: int
+    problem: str = ""
+
+
+class RequestsCounted(Event, frozen=True):
+    """How many requests the engine has, running and queued; None when it does not tell, and why."""
+
+    attempt: int
+    requests: int | None
+    reason: str = ""
 
 
 class CanaryAnswered(Event, frozen=True):
@@ -319,6 +340,8 @@ AnyEvent: TypeAlias = (
     | EngineSampled
     | DeviceMemorySampled
     | CanaryAnswered
+    | RoutersLeft
+    | RequestsCounted
     | LineMatched
     | LogGrew
     | LogUnreadable

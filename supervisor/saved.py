@@ -23,6 +23,14 @@ class SavedBook(msgspec.Struct, frozen=True):
     total: int = 0
 
 
+class SavedDrain(msgspec.Struct, frozen=True):
+    """A stop that has not come to its signal yet: routers are being left, or running requests waited for."""
+
+    wait: bool
+    grace_s: float
+    until: float
+
+
 class SavedAttempt(msgspec.Struct, frozen=True):
     """The attempt whose processes may still live."""
 
@@ -68,6 +76,7 @@ class SavedServer(msgspec.Struct, frozen=True):
     paused_reason: str = ""
     paused_since: float = 0.0
     config_hash: str = ""
+    drain: SavedDrain | None = None
     dirty: str = ""  # what the last look at the devices found wrong with them
     force: bool = False  # started in spite of what the preflight found
     devices: tuple[int, ...] = ()  # its lease

@@ -90,7 +90,10 @@ class ExitView(msgspec.Struct, frozen=True):
 
 
 class StopView(msgspec.Struct, frozen=True):
-    """How far the last end of an attempt went (evidence, term, kill); seconds since its first step, None = not yet."""
+    """How far the last end of an attempt went; seconds since its first step, None = not yet.
+
+    `stage` is leave (routers), requests (running ones are waited for), evidence, term or kill.
+    """
 
     stage: str = ""
     exit_s: float | None = None  # the leader has exited
@@ -98,6 +101,25 @@ class StopView(msgspec.Struct, frozen=True):
     empty_s: float | None = None  # no process is left, proven
     free_s: float | None = None  # the devices have their memory back, proven
     killed: int = 0  # processes that had to be killed
+
+
+class DrainView(msgspec.Struct, frozen=True):
+    """What a server that drains has left to do. `requests`: running and queued, None = unknown, `note` says why.
+
+    `until`: the end of the step that is under way, at the latest.
+    """
+
+    requests: int | None = None
+    until: float | None = None
+    note: str = ""
+
+
+class RouterView(msgspec.Struct, frozen=True):
+    """One of those who hand requests out to a server: joined, joining, leaving, out or unreachable, and why."""
+
+    name: str
+    state: str
+    reason: str = ""
 
 
 class IncidentView(msgspec.Struct, frozen=True):
@@ -183,3 +205,5 @@ class ServerSnapshot(msgspec.Struct, frozen=True):
     findings: tuple[str, ...] = ()  # of the preflight before the last start, the gravest first
     maintenance: FacetView | None = None  # on: paused; None is off
     incidents: tuple[IncidentView, ...] = ()  # the newest last
+    drain: DrainView | None = None  # while it drains
+    routers: tuple[RouterView, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from supervisor.actions import KeepEvidence, KillTree, SignalTree
 from supervisor.core.attempt import Attempt
 from supervisor.core.desk import REPLY_SLACK_S, Desk
+from supervisor.core.draining import Drainer
 from supervisor.core.endcause import EndKind
 from supervisor.core.lifecycle import ALIVE, State, Trigger
 from supervisor.core.settings import Settings
@@ -20,16 +21,20 @@ class Ender:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
+        self.drainer = Drainer(desk, self.terminate)
 
     def by_operator(self, reason: str, grace_s: float | None = None) -> None:
-        """Somebody asked: a serving server may drain, a starting one has nothing to finish."""
+        """Somebody asked: a serving server may drain, a starting one has nothing to finish.
+
+        `grace_s` asked for has running requests waited for, when there is a router that hands out no new ones.
+        """
         desk, attempt = self._desk, self._desk.current()
         attempt.end(EndKind.OPERATOR, reason)
         if desk.timers.at(Timer.SPAWN) is not None:
             return  # Spawn is on its way: its answer ends it
         if desk.state is State.RUNNING:
             desk.move(Trigger.DRAIN, reason)
-            self.terminate(self._grace_s(grace_s))
+            self.drainer.begin(self._grace_s(grace_s), wait=grace_s is not None)
         else:
             desk.move(Trigger.END, reason)
             self.terminate(desk.settings.stop.startup_grace_s)
@@ -37,6 +42,8 @@ class Ender:
     def hurry(self, grace_s: float | None) -> None:
         """Asked again while it drains: the earlier end counts, so that a stop ends a long drain."""
         desk = self._desk
+        if self.drainer.hurry(grace_s):
+            return
         earlier = desk.timers.at(Timer.GRACE)
         if earlier is None or earlier > desk.now + self._grace_s(grace_s):
             desk.after(Timer.GRACE, self._grace_s(grace_s))

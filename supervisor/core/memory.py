@@ -45,6 +45,7 @@ class Memory:
             tree_alive=desk.tree_alive,
             grace_at=desk.timers.at(Timer.GRACE),
             attempt=save_attempt(desk),
+            drain=self._ender.drainer.save(),
             book=desk.book.save(),
             incidents=tuple(desk.incidents),
             would_have_killed=dict(self._watcher.would_have_killed),
@@ -81,6 +82,8 @@ class Memory:
         match desk.state:
             case State.STARTING | State.RUNNING if desk.tree_alive:
                 self._watcher.resume()
+            case State.DRAINING if desk.tree_alive and saved.drain is not None:
+                self._ender.drainer.resume(saved.drain)
             case State.DRAINING if desk.tree_alive:
                 desk.timers.set(Timer.GRACE, saved.grace_at if saved.grace_at is not None else desk.now)
             case State.STARTING if saved.attempt is None or saved.attempt.pid is None:

@@ -30,8 +30,17 @@ _WAITS = 2
 _IDLE_SHARE = 0.5
 
 
-def resolve(config: ServerConfig, profile: Profile, facts: CommandFacts, gpus: tuple[int, ...] = ()) -> Settings:
-    """What `Server` needs to know. `gpus` are the devices that the lease gave; the plan's own by default."""
+def resolve(
+    config: ServerConfig,
+    profile: Profile,
+    facts: CommandFacts,
+    gpus: tuple[int, ...] = (),
+    leave_limit_s: float = 0.0,
+) -> Settings:
+    """What `Server` needs to know. `gpus` are the devices that the lease gave; the plan's own by default.
+
+    `leave_limit_s` is the patience with those who hand requests out to it, 0 when there are none.
+    """
     return Settings(
         name=config.name,
         engine=profile.name,
@@ -41,7 +50,7 @@ def resolve(config: ServerConfig, profile: Profile, facts: CommandFacts, gpus: t
         autostart=config.autostart,
         deadlines=_deadlines(config, profile),
         readiness=_readiness(config, profile),
-        stop=_stop(config),
+        stop=_stop(config, leave_limit_s),
         restart=_restart(config, profile),
         serving=_serving(config),
         detectors=DetectorSettings(**msgspec.structs.asdict(config.detectors)),
@@ -77,13 +86,14 @@ def _readiness(config: ServerConfig, profile: Profile) -> ReadinessSettings:
     )
 
 
-def _stop(config: ServerConfig) -> StopSettings:
+def _stop(config: ServerConfig, leave_limit_s: float) -> StopSettings:
     own = config.stop
     return StopSettings(
         grace_s=own.grace_s,
         startup_grace_s=own.startup_grace_s,
         signal=own.signal_number,
         evidence=own.evidence,
+        leave_limit_s=leave_limit_s,
     )
 
 

@@ -43,9 +43,11 @@ from supervisor.events import (
     LogUnreadable,
     PauseRequested,
     Probed,
+    RequestsCounted,
     RestartRequested,
     ResumeRequested,
     RoleDied,
+    RoutersLeft,
     SignalRequested,
     Spawned,
     SpawnFailed,
@@ -116,6 +118,7 @@ class Server:
             would_have_killed=dict(watcher.would_have_killed),
             maintenance=desk.facets.view(FACET) if desk.paused else None,
             incidents=tuple(self._desk.incidents),
+            drain=self._ender.drainer.view(),
         )
 
     @property
@@ -160,7 +163,7 @@ class Server:
             case StopRequested():
                 self._stop(event.by, event.grace_s)
             case RestartRequested():
-                self._restart(event.by, event.reason)
+                self._restart(event.by, event.reason, event.grace_s)
             case SignalRequested():
                 self._pass_signal(event)
             case PauseRequested():
@@ -191,6 +194,10 @@ class Server:
                 self._watcher.oom_killed(event)
             case TreeSampled() | EngineSampled() | DeviceMemorySampled():
                 self._watcher.sampled(event)
+            case RoutersLeft():
+                self._ender.drainer.left(event)
+            case RequestsCounted():
+                self._ender.drainer.counted(event)
             case CanaryAnswered():
                 self._watcher.canary(event)
             case LogUnreadable():
@@ -246,13 +253,13 @@ class Server:
             case _:
                 pass
 
-    def _restart(self, by: str, why: str) -> None:
+    def _restart(self, by: str, why: str, grace_s: float | None) -> None:
         reason = why or f"restart asked by {by}"
         self._set_goal("up", reason)
         if self.state in (State.STARTING, State.RUNNING):
             self._desk.book.forgive()
             self._desk.next = Disposition(Next.RELAUNCH, reason, self._desk.now)
-            self._ender.by_operator(reason)
+            self._ender.by_operator(reason, grace_s)
         else:
             self._begin(reason)
 
@@ -416,6 +423,12 @@ class Server:
                 self._watcher.fatal_line_over()
             case Timer.EVIDENCE:
                 self._ender.evidence_over()
+            case Timer.LEAVE:
+                self._ender.drainer.unanswered()
+            case Timer.COUNT:
+                self._ender.drainer.count()
+            case Timer.DRAINED:
+                self._ender.drainer.over()
             case Timer.GRACE:
                 self._ender.grace_over()
             case Timer.KILL:

@@ -39,7 +39,8 @@ class ReadinessSettings(msgspec.Struct, frozen=True):
 class StopSettings(msgspec.Struct, frozen=True):
     """Patience of a stop: while serving, while starting, and with a server that is already judged dead.
 
-    `evidence`: what outlives the grace of a stop is not killed before its evidence was kept.
+    `evidence`: what outlives the grace of a stop is not killed before its evidence was kept. `leave_limit_s`: how long
+    those who hand requests out may take to let go of a serving server before it is asked to end; 0 = there are none.
     """
 
     grace_s: float = 90.0
@@ -47,6 +48,7 @@ class StopSettings(msgspec.Struct, frozen=True):
     stall_grace_s: float = 3.0
     signal: int = 15
     evidence: bool = False
+    leave_limit_s: float = 0.0
 
 
 class CauseRule(msgspec.Struct, frozen=True):

@@ -16,6 +16,9 @@ class Timer(enum.StrEnum):
     CANARY = "canary"  # an idle server is due for a small real request
     FATAL_LINE = "fatal_line"  # the engine has said that it dies, and still lives
     EVIDENCE = "evidence"  # the answer to KeepEvidence is overdue
+    LEAVE = "leave"  # the answer to LeaveRouters is overdue
+    COUNT = "count"  # the running requests are counted again
+    DRAINED = "drained"  # running requests have had their time
     GRACE = "grace"  # the leader had its time after TERM
     KILL = "kill"  # the answer to KillTree is overdue, or a stuck tree is tried again
     CHECK = "check"  # look at the devices again

@@ -130,6 +130,10 @@ class Vitals:
             _vote("engine", self.tokens_at, now, self._engine_words(), known=self._engine is not None),
         )
 
+    def requests(self) -> int | None:
+        """What the engine has, running and queued; None while nobody knows."""
+        return None if self.running is None else int(self.running + (self.queued or 0))
+
     def _engine_words(self) -> str:
         if self._engine is None:
             return "no counters (its /metrics is off)"

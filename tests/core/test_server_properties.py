@@ -46,8 +46,9 @@ class AnyHistory(RuleBasedStateMachine):
         budget=st.integers(0, 4),
         grace_s=st.sampled_from([0.0, 3.0, 90.0]),
         attempt=st.sampled_from([0, 7]),
+        leave_limit_s=st.sampled_from([0.0, 15.0]),
     )
-    def begin(self, budget: int, grace_s: float, attempt: int) -> None:
+    def begin(self, budget: int, grace_s: float, attempt: int, leave_limit_s: float) -> None:
         self.deaths = 0
         self.looks_lost = False
         self.world = World(
@@ -55,7 +56,7 @@ class AnyHistory(RuleBasedStateMachine):
                 SETTINGS,
                 deadlines={"weights": PhaseLimit(60, 300), "launch": PhaseLimit(120, 120)},
                 restart=RestartSettings(budget=budget, backoff_s=1.0),
-                stop=StopSettings(grace_s=grace_s),
+                stop=StopSettings(grace_s=grace_s, leave_limit_s=leave_limit_s),
                 reclaim=ReclaimSettings(own_limit_s=75.0),
             ),
             last_attempt=attempt,
@@ -71,9 +72,13 @@ class AnyHistory(RuleBasedStateMachine):
     def somebody_stops_it(self) -> None:
         self.world.stop()
 
-    @rule()
-    def somebody_restarts_it(self) -> None:
-        self.world.tell(e.RestartRequested("test"))
+    @rule(grace_s=st.sampled_from([0.0, 30.0]))
+    def somebody_drains_it(self, grace_s: float) -> None:
+        self.world.tell(e.StopRequested("test", grace_s))
+
+    @rule(grace_s=st.sampled_from([None, 30.0]))
+    def somebody_restarts_it(self, grace_s: float | None) -> None:
+        self.world.tell(e.RestartRequested("test", grace_s=grace_s))
 
     @rule(number=st.sampled_from([1, 15, 9]))
     def somebody_sends_a_signal(self, number: int) -> None:
@@ -99,6 +104,10 @@ class AnyHistory(RuleBasedStateMachine):
         if self.number in self.world.trees:
             self.world.tell(e.RoleDied(self.number, 99, "scheduler", "TP1"))
 
+    @rule(requests=st.sampled_from([None, 0, 3]))
+    def its_counters_say(self, requests: int | None) -> None:
+        self.world.requests = requests
+
     @rule(pid=st.sampled_from([0, 99]))
     def the_kernel_kills_for_memory(self, pid: int) -> None:
         self.world.tell(e.HostOomKilled(self.number, pid, "python", "kernel log"))
@@ -121,7 +130,7 @@ class AnyHistory(RuleBasedStateMachine):
     def the_devices_are(self, found: e.DevicesChecked | None) -> None:
         self.world.dirty = found
 
-    @rule(kind=st.sampled_from([a.Probe, a.KeepEvidence, a.CheckDevices]))
+    @rule(kind=st.sampled_from([a.Probe, a.KeepEvidence, a.CheckDevices, a.LeaveRouters, a.CountRequests]))
     def an_edge_goes_silent(self, kind: type) -> None:
         self.world.silent ^= {kind}
         self.looks_lost = self.looks_lost or kind is a.CheckDevices

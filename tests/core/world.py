@@ -55,6 +55,8 @@ class World:
         self.leaders: set[int] = set()
         self.silent: set[type] = set()  # kinds of actions that are never answered
         self.ignores_term = False
+        self.requests: int | None = 0  # what the engine's counters say
+        self.router_problem = ""
         self.unkillable = False
         self.spawn_error: e.SpawnFailed | None = None
         self._queue: list[tuple[float, int, e.AnyEvent]] = []
@@ -190,6 +192,10 @@ class World:
             case a.CheckDevices():
                 clean = e.DevicesChecked(action.attempt, True, devices=self.server.settings.gpus)
                 self.later(0.01, replace(self.dirty, attempt=action.attempt) if self.dirty else clean)
+            case a.LeaveRouters():
+                self.later(0.02, e.RoutersLeft(action.attempt, self.router_problem))
+            case a.CountRequests():
+                self.later(0.01, e.RequestsCounted(action.attempt, self.requests, "no page"))
             case a.Remember():
                 self.remembered.append(action.record)
             case a.KeepEvidence():
