@@ -47,6 +47,7 @@ class Host:
             "listen": "",
             "cgroups": cgroups,
         }
+        self.prefix: list[str] = []  # what the daemon is started by, such as `nsenter`
         self.daemon: Daemon | None = None
         self._daemons: list[Daemon] = []
 
@@ -110,15 +111,14 @@ class Host:
 
     def launch(self, *arguments: str) -> "Daemon":
         """Start a daemon and do not wait."""
-        self.daemon = Daemon(
-            [str(BIN / "sglsup"), "daemon", "-c", str(self.write_config()), *arguments], self.environment
-        )
+        command = [*self.prefix, str(BIN / "sglsup"), "daemon", "-c", str(self.write_config()), *arguments]
+        self.daemon = Daemon(command, self.environment)
         self._daemons.append(self.daemon)
         return self.daemon
 
     def refused(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a daemon that must not come up."""
-        command = [str(BIN / "sglsup"), "daemon", "-c", str(self.config), *arguments]
+        command = [*self.prefix, str(BIN / "sglsup"), "daemon", "-c", str(self.config), *arguments]
         return subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=READY_LIMIT_S)
 
     def said(self) -> str:
