@@ -23,11 +23,14 @@ from supervisor.config.model import (
     PhaseDeadline,
     ReadinessConfig,
     RestartConfig,
+    RouterConfig,
+    RouterKind,
     ServerConfig,
     ServingConfig,
     StopConfig,
     port_of,
 )
+from supervisor.config.routers import routed
 from supervisor.config.secrets import is_secret, mask, mask_command, mask_text
 
 __all__ = [
@@ -54,6 +57,8 @@ __all__ = [
     "PhaseDeadline",
     "ReadinessConfig",
     "RestartConfig",
+    "RouterConfig",
+    "RouterKind",
     "ServerChange",
     "ServerConfig",
     "ServingConfig",
@@ -66,4 +71,5 @@ __all__ = [
     "mask_command",
     "mask_text",
     "port_of",
+    "routed",
 ]

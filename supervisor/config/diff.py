@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
-from supervisor.config.model import Config, ServerConfig
+from supervisor.config.model import Config, RouterConfig, ServerConfig
 from supervisor.config.secrets import HIDDEN, is_secret, mask_command
 
 # Consulted by the daemon while the server runs; everything else is given to the process at its start.
@@ -57,7 +58,7 @@ class ServerChange(msgspec.Struct, frozen=True):
 
 
 class Differences(msgspec.Struct, frozen=True):
-    """All changes; those of the daemon's own table come with its next start."""
+    """All changes; those of the daemon's own table and of routers come with its next start."""
 
     servers: tuple[ServerChange, ...]
     daemon: tuple[KeyChange, ...]
@@ -69,7 +70,10 @@ def differences(running: Config, read: Config) -> Differences:
     changes = [_server(running.servers.get(name), read.servers.get(name), name) for name in names]
     return Differences(
         servers=tuple(change for change in changes if change is not None),
-        daemon=tuple(_keys("daemon", _plain(running.daemon), _plain(read.daemon))),
+        daemon=(
+            *_keys("daemon", _plain(running.daemon), _plain(read.daemon)),
+            *_keys("router", _routers(running, read), _routers(read, running)),
+        ),
     )
 
 
@@ -88,6 +92,15 @@ def _plain(table: msgspec.Struct) -> dict[str, Any]:
     return plain
 
 
+def _routers(config: Config, other: Config) -> dict[str, Any]:
+    """What is set in the tables of routers; one that only the other has is empty here."""
+    defaults = _plain(RouterConfig(""))
+    return {name: {} for name in other.routers} | {
+        name: {key: value for key, value in _plain(router).items() if key != "name" and value != defaults[key]}
+        for name, router in config.routers.items()
+    }
+
+
 def _keys(path: str, before: dict[str, Any], after: dict[str, Any]) -> Iterator[KeyChange]:
     for key in sorted(before.keys() | after.keys()):
         old, new = before.get(key), after.get(key)
@@ -101,9 +114,17 @@ def _keys(path: str, before: dict[str, Any], after: dict[str, Any]) -> Iterator[
 
 
 def _shown(key: str, value: Any) -> Any:
-    if is_secret(key.rpartition(".")[2]) and value:
+    if value and (is_secret(key.rpartition(".")[2]) or ".headers" in key):
         return HIDDEN
+    if value and key.startswith("router.") and key.endswith(".url"):
+        return _site(value)
     return list(mask_command(value)) if isinstance(value, list | tuple) and key.endswith(_COMMANDS) else value
+
+
+def _site(url: str) -> str:
+    """Where it is; who knows the rest of a webhook's address may write to it."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 def _price(key: str) -> str:

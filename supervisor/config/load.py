@@ -11,10 +11,12 @@ import msgspec
 
 from supervisor.config.checks import check_collisions, check_daemon, check_server
 from supervisor.config.groups import check_groups
-from supervisor.config.model import Config, DaemonConfig, GroupConfig, ServerConfig
+from supervisor.config.model import Config, DaemonConfig, GroupConfig, RouterConfig, ServerConfig
 from supervisor.config.reader import Problems, join, read_struct, unknown_key
+from supervisor.config.routers import check_routers
 
 FILE_BYTES_MAX = 4 * 2**20
+_TABLES = ("server", "group", "router")
 
 
 class ConfigError(Exception):
@@ -36,11 +38,14 @@ def load(path: str | Path) -> Config:
             daemon = reading.daemon(file, table.pop("daemon", {}))
         reading.servers(file, table.pop("server", {}))
         reading.groups(file, table.pop("group", {}))
-        known = ("daemon", "server", "group") if file == main else ("server", "group")
+        reading.routers(file, table.pop("router", {}))
+        known = ("daemon", *_TABLES) if file == main else _TABLES
         reading.blame(file, [(key, unknown_key(key, known)) for key in table])
-    config = Config(daemon=daemon, servers=reading.found, groups=reading.found_groups)
+    config = Config(
+        daemon=daemon, servers=reading.found, groups=reading.found_groups, routers=reading.found_routers
+    )
     if not reading.problems:
-        for key, text in (*check_collisions(config), *check_groups(config)):
+        for key, text in (*check_collisions(config), *check_groups(config), *check_routers(config)):
             reading.blame(reading.file_of(key), [(key, text)])
     if reading.problems:
         raise ConfigError(reading.problems)
@@ -59,6 +64,7 @@ class _Reading:
     def __init__(self) -> None:
         self.found: dict[str, ServerConfig] = {}
         self.found_groups: dict[str, GroupConfig] = {}
+        self.found_routers: dict[str, RouterConfig] = {}
         self.problems: list[str] = []
         self._files: dict[str, Path] = {}  # by the path of the table
 
@@ -109,6 +115,24 @@ class _Reading:
             problems.append((path, f"is already defined in {self._files[path]}"))
         elif group is not None:
             self.found_groups[name] = group
+        self._files.setdefault(path, file)
+        self.blame(file, problems)
+
+    def routers(self, file: Path, table: object) -> None:
+        if not isinstance(table, dict):
+            self.blame(file, [("router", "expected tables such as [router.NAME]")])
+            return
+        for name, inner in table.items():
+            self._router(file, name, inner)
+
+    def _router(self, file: Path, name: str, table: object) -> None:
+        problems: Problems = []
+        path = join("router", name)
+        router = read_struct(RouterConfig, table, path, problems, name=name)
+        if path in self._files:
+            problems.append((path, f"is already defined in {self._files[path]}"))
+        elif router is not None:
+            self.found_routers[name] = router
         self._files.setdefault(path, file)
         self.blame(file, problems)
 

@@ -252,6 +252,40 @@ class GroupConfig(msgspec.Struct, frozen=True):
     together: bool = False
 
 
+class RouterKind(enum.StrEnum):
+    """How a router is told of servers."""
+
+    GATEWAY = "gateway"  # a model gateway, over its HTTP interface
+    WEBHOOK = "webhook"  # a POST for each who joins or leaves
+    NGINX = "nginx"  # a file with an upstream, and a command that has it read again
+
+
+class RouterConfig(msgspec.Struct, frozen=True):
+    """Somebody who hands requests out to servers. `name` is its table's key.
+
+    `servers` are names or groups as "g:NAME"; none: all. `host` is this host as the router sees it, by default as the
+    server is probed. A router that does not answer holds a stop up for `leave_limit_s` at most.
+    """
+
+    name: str
+    kind: RouterKind = RouterKind.GATEWAY
+    url: str = ""
+    servers: tuple[str, ...] = ()
+    host: str = ""
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    period_s: Duration = msgspec.field(default=10.0, name="period")
+    timeout_s: Duration = msgspec.field(default=5.0, name="timeout")
+    leave_limit_s: Duration = msgspec.field(default=15.0, name="leave_limit")
+    file: str = ""
+    upstream: str = ""
+    reload: tuple[str, ...] = ("nginx", "-s", "reload")
+
+    @property
+    def upstream_name(self) -> str:
+        """What the upstream is called in nginx: by default as the router is here."""
+        return self.upstream or self.name
+
+
 class DaemonConfig(msgspec.Struct, frozen=True):
     """The daemon itself. `listen` is "HOST:PORT" of the read-only TCP endpoints, "" for none."""
 
@@ -282,6 +316,7 @@ class Config(msgspec.Struct, frozen=True):
     daemon: DaemonConfig = DaemonConfig()
     servers: dict[str, ServerConfig] = msgspec.field(default_factory=dict, name="server")
     groups: dict[str, GroupConfig] = msgspec.field(default_factory=dict, name="group")
+    routers: dict[str, RouterConfig] = msgspec.field(default_factory=dict, name="router")
 
 
 def port_of(command: tuple[str, ...]) -> int:
