@@ -41,7 +41,12 @@ snapshots: a scrape touches no device, no child and no disk. Times are `_timesta
 States, phases and verdicts are one series each with 0 or 1, exactly one of which is 1 (no phase is outside a
 start). Label sets are there from the beginning with 0, so that `increase()` sees the first event; what an absent
 fact would say (a deadline outside a start, an ETA that nobody can tell) is absent. The series of a removed server
-are gone with it.
+are gone with it. Two families begin with their first event, since their sets are too large to be written out: phases
+of starts (`sglsup_server_phase_duration_seconds`) and requests (`sglsup_rpc_requests_total`).
+
+Not exported, on purpose: bytes of the log that were dropped (nothing drops any: the server writes its file itself);
+what the hardware says of itself (temperature, power, clocks: use a hardware exporter and join by `uuid`); anything
+with a process id, a line of a log or a user in a label.
 
 ## Reasons
 
@@ -56,8 +61,8 @@ ports were not free), `unready` (it runs and cannot be used). Hours of a start t
 start ends its time is in `sglsup_server_downtime_pending_seconds`, then it is put down to its cause at once.
 
 Counters survive the daemon's restart, upgrade and crash (`tally.json` in the state directory). What is shown is what
-is stored, a second after an event and every 15 s while time is being lost, so that no counter falls back after a
-crash. Time during which no daemon ran is nobody's.
+is stored, a second after a start, an end or a change of state and every 15 s while time is being lost, probes are
+made or logs grow, so that no counter falls back after a crash. Time during which no daemon ran is nobody's.
 
 ## Scraping
 

@@ -6,6 +6,7 @@ import argparse
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from functools import partial
@@ -25,6 +26,7 @@ from supervisor.api.pulse import Pulse
 from supervisor.config import CgroupUse, Config, ConfigError, Differences, load
 from supervisor.core.gpus import GpusView
 from supervisor.core.lifecycle import RESTING, State
+from supervisor.core.traffic import HostTraffic
 from supervisor.edge.cgroup import find_cgroup_root
 from supervisor.edge.journal import Journal
 from supervisor.edge.notify import Notifier
@@ -87,6 +89,8 @@ class Daemon:
         self._states = StateStore(Path(config.daemon.state_dir) / "servers", boot_id())
         self._places: dict[str, str] = {}
         self._inherited: set[str] = set()
+        self._adoptions: Counter[str] = Counter()
+        self._requests: Counter[str] = Counter()
         self.ready = anyio.Event()
 
     # --- the daemon's life ---------------------------------------------------------------------------------------
@@ -102,6 +106,7 @@ class Daemon:
                 host = self._host = await self._open(stack)
                 inherited = await self._inherit(host)
                 roster = self._roster = Roster(host, self._states, self._places, self._announce, self._observe)
+                self._archivist = Archivist(host.log_dir, roster.configs, roster.hands)
                 tasks = await stack.enter_async_context(anyio.create_task_group())
                 roster.work_in(tasks)
                 self._changes = Changes(roster, self.config, self._config_path, tasks)
@@ -117,8 +122,8 @@ class Daemon:
                     ("signals", self._signals),
                     ("systemd", self._tell_systemd),
                     ("hooks", self._hooks.run),
-                    ("log archive", Archivist(host.log_dir, roster.configs, roster.hands).run),
-                    ("pulse", partial(self._pulse.run, roster.names, self.gpus)),
+                    ("log archive", self._archivist.run),
+                    ("pulse", partial(self._pulse.run, roster.configs, self.gpus, roster.readers)),
                 ):
                     tasks.start_soon(guarded, log_bug, what, work, name=what)
                 await anyio.lowlevel.checkpoint()  # who reads "ready" may send a signal: its receiver must be there
@@ -139,7 +144,7 @@ class Daemon:
         cgroups = await anyio.to_thread.run_sync(find_cgroup_root, _label(state)) if wanted else None
         if cgroups is not None:
             stack.callback(cgroups.remove)
-        self._pulse = PulseKeeper(state, Path(daemon.log_dir), self._overdue_s)
+        self._pulse = PulseKeeper(state, Path(daemon.log_dir), self._overdue_s, self._host_traffic)
         self._devices = Devices(state, lambda pid: server_of(pid, self._places), self._hub.publish)
         self._hooks = Hooks(state / "hooks", await stack.enter_async_context(Messenger()), daemon.hooks)
         return Host(
@@ -157,13 +162,26 @@ class Daemon:
             history=HistoryStore(state / "history"),
             hooks=self._hooks,
             evidence_dir=state / "evidence",
+            heard=self._pulse.hear,
         )
 
     async def _inherit(self, host: Host) -> dict[str, Inheritance]:
         try:
-            return await inherit(self._config.servers, self._trees, self._states, host.cgroups, host.state_dir)
+            found = await inherit(self._config.servers, self._trees, self._states, host.cgroups, host.state_dir)
         except LeftoverProblem as problem:
             raise StartupProblem(str(problem)) from None
+        self._adoptions.update(filter(None, (one.outcome for one in found.values())))
+        return found
+
+    def _host_traffic(self) -> HostTraffic:
+        """What this daemon has counted for the whole host."""
+        return HostTraffic(
+            self._host.household.reaped,
+            self._devices.reader_restarts,
+            dict(self._adoptions),
+            dict(self._requests),
+            self._archivist.segments(),
+        )
 
     def _observe(self, snapshot: ServerSnapshot) -> None:
         self._pulse.observe(self._with_devices(snapshot))
@@ -355,6 +373,10 @@ class Daemon:
         self._events.add(clock.now(), server, "request", "", command, by, 0)
         self._hub.publish()
         log.info("request", server=server, command=command, by=by)
+
+    def answered(self, operation: str, role: str, status: int) -> None:
+        """Count a request."""
+        self._requests[f"{operation} {status} {role}"] += 1
 
     def daemon_info(self) -> DaemonInfo:
         """Facts about the daemon."""

@@ -147,6 +147,10 @@ class Control(Protocol):
         """Note who asked for what; "" is the daemon itself."""
         ...
 
+    def answered(self, operation: str, role: str, status: int) -> None:
+        """Count a request that was answered, or refused."""
+        ...
+
     def daemon_info(self) -> DaemonInfo:
         """Facts about the daemon."""
         ...

@@ -103,16 +103,22 @@ def endpoint(
     """The ASGI endpoint of an operation: role, query and body are checked before the handler sees anything."""
 
     async def answer(request: Request) -> Response:
+        role = _named(_role(operation, control, access, _peer(request)))
         try:
-            return await operation.handler(await _call(operation, control, access, limits, request))
+            response = await operation.handler(await _call(operation, control, access, limits, request))
         except RefusedError as refusal:
-            return error(refusal.status, str(refusal))
+            response = error(refusal.status, str(refusal))
+        except Exception:
+            control.answered(operation.name, role, 500)  # a bug, which is answered by the application
+            raise
+        control.answered(operation.name, role, response.status_code)
+        return response
 
     return answer
 
 
 async def _call(operation: Operation, control: Control, access: Access, limits: Limits, request: Request) -> Call:
-    peer: Peer | None = request.scope["state"].get("peer")
+    peer = _peer(request)
     call = Call(
         control=control,
         request=request,
@@ -133,6 +139,11 @@ async def _call(operation: Operation, control: Control, access: Access, limits: 
     if call.name:
         _ = call.snapshot  # 404 before anything else is done
     return call if operation.role is Role.READ else await call.noted(_command(operation, body), call.name)
+
+
+def _peer(request: Request) -> Peer | None:
+    peer: Peer | None = request.scope["state"].get("peer")
+    return peer
 
 
 def _role(operation: Operation, control: Control, access: Access, peer: Peer | None) -> Role:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from supervisor.core.tally import Account
+from supervisor.core.traffic import HostTraffic
 
 
 class Disk(msgspec.Struct, frozen=True):
@@ -18,11 +19,12 @@ class Disk(msgspec.Struct, frozen=True):
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """What a server has on disk: logs of its attempts, evidence bundles."""
+    """What was found of a server on disk: logs of its attempts, evidence bundles, the engine's version."""
 
     log_bytes: int = 0
     evidence_bytes: int = 0
     evidence_bundles: int = 0
+    engine_version: str = ""
 
 
 class Pulse(msgspec.Struct, frozen=True):
@@ -37,3 +39,6 @@ class Pulse(msgspec.Struct, frozen=True):
     stored: Mapping[str, Stored] = {}
     accounts: Mapping[str, Account] = {}
     xids: Mapping[str, int] = {}
+    host: HostTraffic = HostTraffic()
+    processes: Mapping[str, int] = {}  # of servers that have any
+    log_lag_bytes: Mapping[str, int] = {}  # of logs that are being read

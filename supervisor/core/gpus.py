@@ -275,6 +275,7 @@ class DeviceBook:
             last_xid_text=xid_text(self._table.rule(xid), xid) if xid is not None else "",
             last_xid_at=device.last_xid_at,
             quarantined_since_wall_s=record.since_wall_s if record else None,
+            quarantine=record.kind if record else "",
             temperature_c=gpu.temperature_c if gpu else None,
             power_w=gpu.power_w if gpu else None,
             clock_limits=gpu.clock_limits or () if gpu else (),

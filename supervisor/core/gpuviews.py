@@ -28,6 +28,7 @@ class GpuView(msgspec.Struct, frozen=True):
     last_xid_text: str = ""
     last_xid_at: float | None = None
     quarantined_since_wall_s: float | None = None
+    quarantine: str = ""  # its kind, of a small set
     temperature_c: int | None = None
     power_w: float | None = None
     clock_limits: tuple[str, ...] = ()

@@ -10,12 +10,16 @@ starting. Until then it is pending.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import pairwise
 
 import msgspec
 
+from supervisor.actions import AnyAction
 from supervisor.core.gpuviews import GpusView
+from supervisor.core.histogram import Histogram, histogram, observe
+from supervisor.core.phasetimes import phase_seconds
 from supervisor.core.reasons import Reason, reason_of
+from supervisor.core.traffic import HostTraffic, Meter, Traffic, together
+from supervisor.events import AnyEvent
 from supervisor.snapshot import IncidentView, ServerSnapshot, StartupView, StopView
 
 STARTUP = "startup"  # a start that no failure made necessary
@@ -23,39 +27,17 @@ DEVICES = "devices"  # its GPUs or ports were not free
 UNREADY = "unready"  # it runs and cannot be used
 LOSSES = (*(str(reason) for reason in Reason), STARTUP, DEVICES, UNREADY)
 EXIT_KINDS = ("code", "signal", "unknown")
-RESULTS = ("ready", "failed")
+READY, FAILED = RESULTS = ("ready", "failed")
+PASSED, FAILED_IN = PHASE_RESULTS = ("passed", "failed")
 
 STARTUP_BUCKETS_S = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 2400.0, 3600.0)
 STOP_BUCKETS_S = (0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 90.0, 120.0, 300.0)
 RELEASE_BUCKETS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+PHASE_BUCKETS_S = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 2400.0, 3600.0)
 
 _UNDER_WAY = ("starting", "draining", "stopping")
 _ALIVE = ("starting", "running", "draining", "stopping")
 _UNUSABLE = ("stalled", "dead")
-
-
-class Histogram(msgspec.Struct):
-    """How often a value fell below each bound (each counted alone, the last one is infinity), and the sum."""
-
-    counts: list[int]
-    total: float = 0.0
-
-    def add(self, value: float, bounds: tuple[float, ...]) -> None:
-        """One more observation."""
-        self.counts[sum(value > bound for bound in bounds)] += 1
-        self.total += value
-
-
-def histogram(bounds: tuple[float, ...]) -> Histogram:
-    """One without observations."""
-    return Histogram([0] * (len(bounds) + 1))
-
-
-class PhaseSum(msgspec.Struct):
-    """How often a phase was gone through, and how long that took together."""
-
-    times: int = 0
-    seconds: float = 0.0
 
 
 class Account(msgspec.Struct):
@@ -76,8 +58,10 @@ class Account(msgspec.Struct):
     startup_s: dict[str, Histogram] = {}
     stop_s: Histogram = msgspec.field(default_factory=lambda: histogram(STOP_BUCKETS_S))
     release_s: Histogram = msgspec.field(default_factory=lambda: histogram(RELEASE_BUCKETS_S))
-    released: int = 0  # the newest attempt whose memory came back
-    phases: dict[str, PhaseSum] = {}
+    unreleased_s: Histogram = msgspec.field(default_factory=lambda: histogram(RELEASE_BUCKETS_S))  # given up
+    released: int = 0  # the newest attempt whose memory came back, or did not
+    phase_s: dict[str, Histogram] = {}  # "phase result"
+    traffic: Traffic = msgspec.field(default_factory=Traffic)
 
 
 class SavedTally(msgspec.Struct, frozen=True):
@@ -85,6 +69,7 @@ class SavedTally(msgspec.Struct, frozen=True):
 
     servers: dict[str, Account] = {}
     xids: dict[str, int] = {}
+    host: HostTraffic = HostTraffic()
 
 
 class _Spell(msgspec.Struct, frozen=True):
@@ -104,6 +89,10 @@ class Tally:
         self._spells: dict[str, _Spell] = {}
         self._stalled: dict[str, int] = {}  # the attempt that was called stalled
         self._xid_at: dict[str, float] = {}
+        self._reclaiming: dict[str, float] = {}  # since when memory is waited for
+        self._meters: dict[str, Meter] = {}
+        self._host = saved.host if saved else HostTraffic()
+        self.stirred = False  # something was counted since the last `save`
 
     # --- what is observed ---
 
@@ -121,11 +110,19 @@ class Tally:
             _count_start(account, snapshot)
         if account.ended < snapshot.attempt and snapshot.lifecycle.value not in _ALIVE:
             _count_end(account, snapshot, stalled=self._stalled.get(snapshot.name) == snapshot.attempt)
-        _count_release(account, snapshot)
+        self._count_release(account, snapshot, now)
         _count_ready(account, snapshot)
         if snapshot.goal != "up":
             _forgive(account)
         self._begin_spell(account, snapshot, now)
+
+    def hear(self, name: str, what: AnyEvent | AnyAction) -> None:
+        """Count an event or an action of a server that has been observed before."""
+        if name not in self._meters:
+            if name not in self._accounts:
+                return
+            self._meters[name] = Meter(self._accounts[name].traffic)
+        self.stirred |= self._meters[name].take(what)
 
     def observe_gpus(self, view: GpusView) -> None:
         """Count Xids. Several between two looks count once: the driver's log has each of them."""
@@ -144,7 +141,8 @@ class Tally:
         """Servers that are configured no more are forgotten, and their series with them."""
         for name in set(self._accounts) - set(names):
             del self._accounts[name]
-            self._spells.pop(name, None)
+            for book in (self._spells, self._stalled, self._reclaiming, self._meters):
+                book.pop(name, None)
 
     # --- what is told ---
 
@@ -161,9 +159,31 @@ class Tally:
         """Xids by the device's UUID."""
         return self._xids
 
-    def save(self) -> SavedTally:
-        """For the next daemon."""
-        return SavedTally(self._accounts, self._xids)
+    def processes(self) -> dict[str, int]:
+        """How many each server has, as far as they were looked at."""
+        return {name: meter.processes for name, meter in self._meters.items() if meter.processes is not None}
+
+    def save(self, host: HostTraffic = HostTraffic()) -> SavedTally:  # noqa: B008 - frozen
+        """For the next daemon; `host` is what this one has counted for the whole host."""
+        self.stirred = False
+        return SavedTally(self._accounts, self._xids, together(self._host, host))
+
+    # --- memory ---
+
+    def _count_release(self, account: Account, snapshot: ServerSnapshot, now: float) -> None:
+        """From no process to all memory being back, or to the end of patience with it."""
+        state, stop = snapshot.lifecycle.value, snapshot.stop
+        since = self._reclaiming.setdefault(snapshot.name, now)
+        if state != "reclaiming":
+            del self._reclaiming[snapshot.name]
+        if not snapshot.gpus or account.released >= snapshot.attempt or stop is None or stop.empty_s is None:
+            return
+        if stop.free_s is not None:
+            account.released = snapshot.attempt
+            account.release_s.add(max(0.0, stop.free_s - stop.empty_s), RELEASE_BUCKETS_S)
+        elif state == "quarantined":
+            account.released = snapshot.attempt
+            account.unreleased_s.add(now - since, RELEASE_BUCKETS_S)
 
     # --- time ---
 
@@ -213,7 +233,8 @@ def _count_end(account: Account, snapshot: ServerSnapshot, *, stalled: bool) -> 
     key = f"{_exit_kind(snapshot)} {reason}"
     account.exits[key] = account.exits.get(key, 0) + 1
     if account.ready < snapshot.attempt and incident is not None:
-        _startups(account, "failed").add(incident.ended - incident.begun, STARTUP_BUCKETS_S)
+        observe(account.startup_s, FAILED, incident.ended - incident.begun, STARTUP_BUCKETS_S)
+        _count_phases(account, snapshot.start, incident.ended, FAILED_IN)
     _count_stop(account, snapshot.stop)
     _attribute(account, str(reason))
     account.ended, account.after = snapshot.attempt, str(reason)
@@ -235,15 +256,6 @@ def _count_stop(account: Account, stop: StopView | None) -> None:
         account.killed_processes += stop.killed
 
 
-def _count_release(account: Account, snapshot: ServerSnapshot) -> None:
-    stop = snapshot.stop
-    if not snapshot.gpus or stop is None or stop.empty_s is None or stop.free_s is None:
-        return
-    if account.released < snapshot.attempt:
-        account.released = snapshot.attempt
-        account.release_s.add(max(0.0, stop.free_s - stop.empty_s), RELEASE_BUCKETS_S)
-
-
 def _count_ready(account: Account, snapshot: ServerSnapshot) -> None:
     """Serving: the time until here belongs to the failure before it, else to the start itself."""
     if snapshot.lifecycle.value != "running":
@@ -252,25 +264,17 @@ def _count_ready(account: Account, snapshot: ServerSnapshot) -> None:
     account.after = ""
     if account.ready < snapshot.attempt and snapshot.ready_since is not None and snapshot.started is not None:
         account.ready = snapshot.attempt
-        _startups(account, "ready").add(snapshot.ready_since - snapshot.started, STARTUP_BUCKETS_S)
-        _count_phases(account, snapshot.start, snapshot.ready_since)
+        observe(account.startup_s, READY, snapshot.ready_since - snapshot.started, STARTUP_BUCKETS_S)
+        _count_phases(account, snapshot.start, snapshot.ready_since, PASSED)
 
 
-def _count_phases(account: Account, start: StartupView | None, ready: float) -> None:
-    for phase, seconds in phase_seconds(start, ready).items():
-        known = account.phases.setdefault(phase, PhaseSum())
-        known.times += 1
-        known.seconds += seconds
-
-
-def phase_seconds(start: StartupView | None, end: float) -> dict[str, float]:
-    """How long each phase of a finished start was the newest that any rank had entered: they add up to the whole."""
-    entered: dict[str, float] = {}
-    for span in sorted(start.timeline, key=lambda span: span.begin) if start else ():
-        if span.phase != "healthy":
-            entered.setdefault(span.phase, span.begin)
-    moments = [*entered.items(), ("", end)]
-    return {phase: max(0.0, after - begin) for (phase, begin), (_, after) in pairwise(moments)}
+def _count_phases(account: Account, start: StartupView | None, end: float, last_result: str) -> None:
+    """The last phase may be the one in which the start failed."""
+    lengths = phase_seconds(start, end)
+    last = next(reversed(lengths), "")
+    for phase, seconds in lengths.items():
+        result = last_result if phase == last else PASSED
+        observe(account.phase_s, f"{phase} {result}", seconds, PHASE_BUCKETS_S)
 
 
 def _forgive(account: Account) -> None:
@@ -288,7 +292,3 @@ def _attribute(account: Account, cause: str) -> None:
 def _lose(account: Account, cause: str, seconds: float, gpu_seconds: float) -> None:
     account.lost_s[cause] = account.lost_s.get(cause, 0.0) + seconds
     account.gpu_lost_s[cause] = account.gpu_lost_s.get(cause, 0.0) + gpu_seconds
-
-
-def _startups(account: Account, result: str) -> Histogram:
-    return account.startup_s.setdefault(result, histogram(STARTUP_BUCKETS_S))

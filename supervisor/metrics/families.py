@@ -6,7 +6,8 @@ import enum
 
 import msgspec
 
-from supervisor.core.tally import RELEASE_BUCKETS_S, STARTUP_BUCKETS_S, STOP_BUCKETS_S
+from supervisor.core.tally import PHASE_BUCKETS_S, RELEASE_BUCKETS_S, STARTUP_BUCKETS_S, STOP_BUCKETS_S
+from supervisor.core.traffic import CHECK_BUCKETS_S
 
 PREFIX = "sglsup_"
 
@@ -18,7 +19,6 @@ class Kind(enum.StrEnum):
     COUNTER = "counter"
     INFO = "info"
     HISTOGRAM = "histogram"
-    SUMMARY = "summary"
 
 
 class Family(msgspec.Struct, frozen=True):
@@ -72,10 +72,15 @@ CONFIG_OK = _gauge("config_last_reload_successful", "Whether the configuration w
 CONFIG_TIME = _gauge("config_last_reload_success_timestamp_seconds", "When the configuration in force was read.")
 DISK_FREE = _gauge("disk_free_bytes", "Space left for our files, looked at once a minute.", "use")
 DISK_SIZE = _gauge("disk_size_bytes", "Size of the file system of our files.", "use")
+ADOPTIONS = _counter("adoptions", "Servers of an earlier daemon: adopted alive, or gone meanwhile.", "result")
+ORPHANS = _counter("orphans_reaped", "Dead processes that servers had left behind and that were reaped.")
+REQUESTS = _counter("rpc_requests", "Answered requests by operation, HTTP status and role.", "verb", "code", "role")
 
 # --- servers -------------------------------------------------------------------------------------------------------
 
-SERVER = _of_server(_info("server", "What the server is.", "engine", "model", "port", "gpus"))
+SERVER = _of_server(
+    _info("server", "What the server is.", "engine", "engine_version", "model", "port", "gpus", "config_hash")
+)
 STATE = _of_server(_gauge("server_state", "1 for the lifecycle state that it is in.", "state"))
 PHASE = _of_server(_gauge("server_phase", "1 for the phase of the start that it is in; all 0 otherwise.", "phase"))
 VERDICT = _of_server(_gauge("server_verdict", "1 for the verdict from its progress.", "verdict"))
@@ -101,6 +106,9 @@ SIGNAL_MOVING = _of_server(
 LAST_PROGRESS = _of_server(
     _gauge("server_last_progress_timestamp_seconds", "The last sign of progress from any source.")
 )
+SIGNAL_TIME = _of_server(
+    _gauge("server_signal_progress_timestamp_seconds", "When a source last showed progress.", "source")
+)
 START = _of_server(_gauge("server_start_time_seconds", "When the current attempt was launched."))
 READY_SINCE = _of_server(_gauge("server_ready_timestamp_seconds", "Since when it serves; absent while it does not."))
 STARTS = _of_server(_counter("server_starts", "Attempts that were launched."))
@@ -120,21 +128,47 @@ STARTUP = _of_server(
     _histogram("server_startup_duration_seconds", "From launch to ready or to failure.", STARTUP_BUCKETS_S, "result")
 )
 PHASE_DURATION = _of_server(
-    Family(f"{PREFIX}server_phase_duration_seconds", Kind.SUMMARY, "Phases of starts that became ready.", ("phase",))
+    _histogram(
+        "server_phase_duration_seconds",
+        "Phases of starts: passed, or the one that failed.",
+        PHASE_BUCKETS_S,
+        "phase",
+        "result",
+    )
 )
 STOP = _of_server(
     _histogram("server_stop_duration_seconds", "From the first step of an end to no process.", STOP_BUCKETS_S)
 )
 RELEASE = _of_server(
-    _histogram("server_gpu_release_seconds", "From no process to all GPU memory being back.", RELEASE_BUCKETS_S)
+    _histogram(
+        "server_gpu_release_seconds",
+        "From no process to all GPU memory being back, or to giving up.",
+        RELEASE_BUCKETS_S,
+        "result",
+    )
+)
+KILL_STEPS = _of_server(
+    _counter("server_kill_escalations", "How far ends of attempts had to go: term, kill, unkillable.", "stage")
 )
 KILLED = _of_server(_counter("server_killed_processes", "Processes that did not end by themselves and were killed."))
 WOULD_HAVE = _of_server(
     _counter("server_would_have_killed", "Kills that a detector in observe mode asked for.", "detector")
 )
+HEALTH_CHECKS = _of_server(
+    _counter("server_health_checks", "Probes and canary requests by what was seen.", "check", "outcome")
+)
+HEALTH_CHECK_TIME = _of_server(
+    _histogram("server_health_check_duration_seconds", "How long they took to be answered.", CHECK_BUCKETS_S, "check")
+)
+PROCESSES = _of_server(_gauge("server_processes", "Processes of the attempt; absent while there is none."))
 CAPACITY = _of_server(_gauge("server_capacity_tokens", "Room of the token pool of the current attempt."))
 CAPACITY_EXPECTED = _of_server(_gauge("server_capacity_expected_tokens", "Room of the last good start."))
 LOG_BYTES = _of_server(_gauge("server_log_bytes", "Its logs on disk, looked at once a minute."))
+LOG_READ = _of_server(_counter("server_log_read_bytes", "What was read of its logs."))
+LOG_LINES = _of_server(_counter("server_log_lines", "Lines that were read of its logs."))
+LOG_LAG = _of_server(_gauge("server_log_lag_bytes", "What is written of the present log and not read yet."))
+LOG_SEGMENTS = _of_server(_counter("server_log_rotations", "Pieces of growing logs that were archived."))
+EVIDENCE_KEPT = _of_server(_counter("server_evidence_kept", "Evidence bundles by completeness.", "result"))
 EVIDENCE_BYTES = _of_server(_gauge("server_evidence_bytes", "Its evidence bundles on disk."))
 EVIDENCE_BUNDLES = _of_server(_gauge("server_evidence_bundles", "How many bundles there are."))
 
@@ -151,11 +185,12 @@ GPU_USED = _gauge(
     "server",
 )
 GPU_FOREIGN = _gauge("gpu_foreign_processes", "Processes on the GPU that belong to no server.", "uuid")
-GPU_QUARANTINED = _gauge("gpu_quarantined", "Whether the GPU is out of use.", "uuid")
+GPU_QUARANTINED = _gauge("gpu_quarantined", "Whether the GPU is out of use, and why.", "uuid", "reason")
 GPU_XIDS = _counter("gpu_xid_events", "Xids that were seen.", "uuid")
 GPU_LAST_XID = _gauge("gpu_last_xid_timestamp_seconds", "When the newest Xid came, and which.", "uuid", "xid")
 GPU_FEED = _gauge("gpu_feed", "1 for how GPUs can be seen: seeing, blind or absent.", "sight")
 GPU_FEED_SINCE = _gauge("gpu_feed_since_timestamp_seconds", "Since when they are seen like this.")
 GPU_FEED_TIME = _gauge("gpu_feed_last_success_timestamp_seconds", "When the driver last answered.")
+GPU_READER_RESTARTS = _counter("gpu_reader_restarts", "GPU readers that were given up: hung, killed or broken.")
 
 FAMILIES: tuple[Family, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Family))

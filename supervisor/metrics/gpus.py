@@ -29,7 +29,7 @@ def _device(sheet: Sheet, gpu: GpuView, xids: Mapping[str, int], clock: Clock) -
     sheet.add(f.GPU, 1, uuid, str(gpu.index), gpu.name, gpu.server)
     sheet.one_of(f.GPU_STATE, STATES, gpu.state, uuid)
     sheet.add(f.GPU_TOTAL, gpu.total, uuid)
-    sheet.add(f.GPU_QUARANTINED, int(gpu.state == "quarantined"), uuid)
+    sheet.add(f.GPU_QUARANTINED, int(gpu.state == "quarantined"), uuid, gpu.quarantine)
     sheet.add(f.GPU_FOREIGN, sum(holder.kind == FOREIGN and holder.pid > 0 for holder in gpu.holders), uuid)
     sheet.add(f.GPU_XIDS, xids.get(gpu.uuid, 0), uuid)
     if gpu.last_xid is not None and gpu.last_xid_at is not None:

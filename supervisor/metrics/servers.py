@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from supervisor.api.control import Clock
 from supervisor.api.pulse import Stored
 from supervisor.api.words import is_healthy
 from supervisor.core import outlook
 from supervisor.core.lifecycle import State
-from supervisor.core.reasons import Reason
-from supervisor.core.tally import EXIT_KINDS, LOSSES, RESULTS, Account
 from supervisor.metrics import families as f
 from supervisor.metrics.sheet import Sheet, Values
 from supervisor.snapshot import ServerSnapshot, StartupView
@@ -16,28 +16,35 @@ from supervisor.snapshot import ServerSnapshot, StartupView
 STATES = tuple(str(state) for state in State)
 VERDICTS = ("warming", "idle", "busy", "draining", "stalled", "degraded", "dead", "unknown")
 RESULTS_OF_PROBES = ("success", "failure", "unknown", "held")
-REASONS = tuple(str(reason) for reason in Reason)
 DETECTORS = ("learned", "standstill", "serving", "canary", "capacity")
-_ENDS = tuple((kind, reason) for kind in EXIT_KINDS for reason in REASONS)
 
 
-def write(sheet: Sheet, snapshot: ServerSnapshot, clock: Clock, account: Account, stored: Stored, model: str) -> None:
-    """Everything about it."""
-    _facets(sheet, snapshot, model)
+class Known(msgspec.Struct, frozen=True):
+    """What others know about a server."""
+
+    model: str = ""
+    config_hash: str = ""
+    stored: Stored = Stored()
+    processes: int | None = None
+    log_lag_bytes: int | None = None
+    log_segments: int = 0
+
+
+def write(sheet: Sheet, snapshot: ServerSnapshot, clock: Clock, known: Known) -> None:
+    """Everything about it as it is now."""
+    _facets(sheet, snapshot, known)
     _start(sheet, snapshot, clock)
     _times(sheet, snapshot, clock)
-    _signals(sheet, snapshot)
-    _counters(sheet, snapshot, account)
-    _durations(sheet, snapshot.name, account)
-    sheet.add(f.LOG_BYTES, stored.log_bytes, snapshot.name)
-    sheet.add(f.EVIDENCE_BYTES, stored.evidence_bytes, snapshot.name)
-    sheet.add(f.EVIDENCE_BUNDLES, stored.evidence_bundles, snapshot.name)
+    _signals(sheet, snapshot, clock)
+    sheet.each(f.WOULD_HAVE, DETECTORS, snapshot.would_have_killed, snapshot.name)
+    _belongings(sheet, snapshot.name, known)
 
 
-def _facets(sheet: Sheet, snapshot: ServerSnapshot, model: str) -> None:
+def _facets(sheet: Sheet, snapshot: ServerSnapshot, known: Known) -> None:
     name, ready = snapshot.name, is_healthy(snapshot)
     port, gpus = str(snapshot.port or ""), ",".join(map(str, snapshot.gpus))
-    sheet.add(f.SERVER, 1, name, snapshot.engine, model, port, gpus)
+    version = known.stored.engine_version
+    sheet.add(f.SERVER, 1, name, snapshot.engine, version, known.model, port, gpus, known.config_hash)
     sheet.one_of(f.STATE, STATES, snapshot.lifecycle.value, name)
     sheet.one_of(f.VERDICT, VERDICTS, snapshot.verdict.value, name)
     for probe, facet in (
@@ -92,31 +99,20 @@ def _times(sheet: Sheet, snapshot: ServerSnapshot, clock: Clock) -> None:
         sheet.add(f.LAST_EXIT_STATUS, snapshot.exit.code, name)
 
 
-def _signals(sheet: Sheet, snapshot: ServerSnapshot) -> None:
+def _signals(sheet: Sheet, snapshot: ServerSnapshot, clock: Clock) -> None:
     for vote in snapshot.votes:
         if vote.says in ("moving", "still"):
             sheet.add(f.SIGNAL_MOVING, int(vote.says == "moving"), snapshot.name, vote.source)
+            sheet.add(f.SIGNAL_TIME, _wall(vote.since, clock), snapshot.name, vote.source)
 
 
-def _counters(sheet: Sheet, snapshot: ServerSnapshot, account: Account) -> None:
-    name = snapshot.name
-    sheet.add(f.STARTS, account.starts, name)
-    sheet.each(f.RESTARTS, REASONS, account.restarts, name)
-    sheet.group(f.EXITS, {end: account.exits.get(f"{end[0]} {end[1]}", 0) for end in _ENDS}, name)
-    sheet.each(f.DOWNTIME, LOSSES, account.lost_s, name)
-    sheet.each(f.GPU_LOST, LOSSES, account.gpu_lost_s, name)
-    sheet.add(f.PENDING, account.pending_s, name)
-    sheet.add(f.KILLED, account.killed_processes, name)
-    sheet.each(f.WOULD_HAVE, DETECTORS, snapshot.would_have_killed, name)
-
-
-def _durations(sheet: Sheet, name: str, account: Account) -> None:
-    for result in RESULTS:
-        sheet.histogram(f.STARTUP, account.startup_s.get(result), name, result)
-    for phase, observed in account.phases.items():
-        sheet.summary(f.PHASE_DURATION, observed, name, phase)
-    sheet.histogram(f.STOP, account.stop_s, name)
-    sheet.histogram(f.RELEASE, account.release_s, name)
+def _belongings(sheet: Sheet, name: str, known: Known) -> None:
+    sheet.add(f.PROCESSES, known.processes, name)
+    sheet.add(f.LOG_BYTES, known.stored.log_bytes, name)
+    sheet.add(f.LOG_LAG, known.log_lag_bytes, name)
+    sheet.add(f.LOG_SEGMENTS, known.log_segments, name)
+    sheet.add(f.EVIDENCE_BYTES, known.stored.evidence_bytes, name)
+    sheet.add(f.EVIDENCE_BUNDLES, known.stored.evidence_bundles, name)
 
 
 def _wall(moment: float | None, clock: Clock) -> float | None:

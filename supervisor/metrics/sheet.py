@@ -7,10 +7,10 @@ server says is what it said at the scrape before (docs/decisions/0011). The clie
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from supervisor.core.tally import Histogram, PhaseSum
+from supervisor.core.histogram import Histogram
 from supervisor.metrics.families import FAMILIES, Family, Kind
 
 Values: TypeAlias = Mapping[tuple[str, ...], float]  # by the labels in which the samples of a group differ
@@ -25,12 +25,14 @@ class Memo:
     def __init__(self) -> None:
         self.series: dict[tuple[str, tuple[str, ...]], str] = {}
         self.groups: dict[tuple[str, tuple[str, ...]], tuple[object, str]] = {}
+        self.books: dict[str, tuple[object, dict[str, list[str]]]] = {}
 
     def tidy(self) -> None:
         """Between two scrapes."""
-        if len(self.series) + len(self.groups) > _REMEMBERED:
+        if len(self.series) + len(self.groups) + len(self.books) > _REMEMBERED:
             self.series.clear()
             self.groups.clear()
+            self.books.clear()
 
 
 class Sheet:
@@ -83,9 +85,15 @@ class Sheet:
             known = self._memo.groups[key] = ((counts, total), _histogram(family, labels, counts, total))
         self._lines[family.name].append(known[1])
 
-    def summary(self, family: Family, observed: PhaseSum, *labels: str) -> None:
-        """Count and sum."""
-        self._lines[family.name].append(_count_and_sum(family, labels, observed.times, observed.seconds))
+    def book(self, name: str, source: object, write: Callable[[Sheet], None]) -> None:
+        """What `write` writes of a source that never changes, only while it is another object than last time."""
+        known = self._memo.books.get(name)
+        if known is None or known[0] is not source:
+            part = Sheet(self._memo)
+            write(part)
+            known = self._memo.books[name] = (source, {name: lines for name, lines in part._lines.items() if lines})
+        for family, lines in known[1].items():
+            self._lines[family] += lines
 
     def write(self, *, openmetrics: bool) -> str:
         """The page. Families without samples are left out."""

@@ -40,11 +40,19 @@ class LeftoverProblem(Exception):  # noqa: N818 - a fact for the operator, not a
     """A process of an earlier daemon survives SIGKILL; the text names it."""
 
 
+ADOPTED, GONE = "adopted", "gone"
+
+
 class Inheritance(msgspec.Struct, frozen=True):
     """What one configured server inherits: its record, and the tree that lives, if any does."""
 
     saved: SavedServer | None
     tree: Tree | None = None
+
+    @property
+    def outcome(self) -> str:
+        """What became of the server that an earlier daemon had left running; "" when it had left none."""
+        return ADOPTED if self.tree is not None else GONE if self.saved is not None and self.saved.tree_alive else ""
 
     @property
     def lives(self) -> bool:

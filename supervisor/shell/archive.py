@@ -75,6 +75,10 @@ class Archivist:
         self._thread = anyio.CapacityLimiter(1)
         self._shelves: dict[str, Shelf] = {}
 
+    def segments(self) -> dict[str, int]:
+        """How many pieces of each server's log were archived since the daemon began."""
+        return {name: shelf.segments for name, shelf in self._shelves.items()}
+
     async def run(self, period_s: float = PERIOD_S) -> None:
         """Look after all logs until cancelled."""
         while True:
@@ -118,6 +122,7 @@ class Shelf:
         self.server = server
         self.directory = directory
         self.attempt = 0
+        self.segments = 0
         self._kept_live_bytes = kept_live_bytes
         self._archive: LogArchive | None = None
         self._punches: bool | None = None
@@ -164,6 +169,7 @@ class Shelf:
             until = min(read - self._kept_live_bytes, archive.archived + rules.rotate_size_bytes)
             if archive.archive(until, rules.rotate_size_bytes) is None:
                 return
+            self.segments += 1
             self._archived_at = now
 
     def _can_punch(self) -> bool:

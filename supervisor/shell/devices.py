@@ -104,6 +104,11 @@ class Devices:
             self._changed()
         return released
 
+    @property
+    def reader_restarts(self) -> int:
+        """How often the GPU reader was given up, for a driver call that hung among other reasons."""
+        return self._feed.status.restarts if self._feed is not None else 0
+
     # --- what servers ask --------------------------------------------------------------------------------------------
 
     def leased(self, server: str) -> tuple[int, ...]:

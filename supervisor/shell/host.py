@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from supervisor.actions import AnyAction
 from supervisor.edge.cgroup import CgroupRoot
 from supervisor.edge.journal import Journal
 from supervisor.edge.probe import Prober
 from supervisor.edge.process import Household
 from supervisor.edge.tail import Watcher
+from supervisor.events import AnyEvent
 from supervisor.shell.devices import Devices
 from supervisor.shell.history import HistoryStore
 from supervisor.shell.hooks import Hooks
@@ -40,6 +42,7 @@ class Host:
     kernel_heard: bool = False  # the kernel's log is read: what it does not tell has not happened
     ports: PortBook = field(default_factory=PortBook)
     findings: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of each server's last preflight
+    heard: Callable[[str, AnyEvent | AnyAction], None] = lambda _, __: None  # counts what passes through a mailbox
 
     def release(self, server: str) -> None:
         """The server rests, and what it had is proven free: others may have its devices and ports."""

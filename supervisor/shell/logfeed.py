@@ -41,6 +41,7 @@ class LogFeed:
         self._bytes = 0
         self._lines = 0
         self._grew_at = 0.0
+        self._told_bytes = 0
         self._scope = anyio.CancelScope()
         self._pause_scope = anyio.CancelScope()
         self._news = anyio.Event()
@@ -72,6 +73,7 @@ class LogFeed:
                 await anyio.sleep(_PAUSE_S)
                 if not self._news.is_set():
                     await self._finish()
+                    await self._tell_last_growth()
 
     async def _finish(self) -> None:
         for event in self._reader.finish():
@@ -85,6 +87,7 @@ class LogFeed:
         with anyio.move_on_after(_DRAIN_LIMIT_S, shield=True):
             await self._tell()
             await self._rest()
+            await self._tell_last_growth()
         await self._finish()
 
     async def _rest(self) -> None:
@@ -111,8 +114,15 @@ class LogFeed:
         await self._tell()
         self._lines += self._reader.lines - lines
         if (now := clock.monotonic()) - self._grew_at >= _GREW_EVERY_S:
-            self._grew_at = now
-            await self._post(LogGrew(self.attempt, self._bytes, self._lines))
+            await self._tell_growth(now)
+
+    async def _tell_last_growth(self) -> None:
+        if self._bytes != self._told_bytes:
+            await self._tell_growth(clock.monotonic())
+
+    async def _tell_growth(self, now: float) -> None:
+        self._grew_at, self._told_bytes = now, self._bytes
+        await self._post(LogGrew(self.attempt, self._bytes, self._lines))
 
     async def _tell(self) -> None:
         """Post what the present chunk says, breathing between two steps: hostile text makes each take milliseconds."""

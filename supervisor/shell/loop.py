@@ -13,7 +13,7 @@ import structlog
 from supervisor.actions import Announce, AnyAction
 from supervisor.api.control import Clock
 from supervisor.core.server import Server
-from supervisor.events import AnyEvent, EvidenceKept, Exited, LogGrew, Spawned, Ticked
+from supervisor.events import AnyEvent, DevicesChecked, EvidenceKept, Exited, LogGrew, Spawned, Ticked
 from supervisor.shell import clock
 from supervisor.shell.host import Host
 from supervisor.snapshot import ServerSnapshot
@@ -22,10 +22,17 @@ MAILBOX_EVENTS = 1024
 _BUG_PAUSE_S = 1.0  # between two ticks that raise
 
 # What the next daemon must know of at once.
-_SAVED_AFTER = (Spawned, Exited, EvidenceKept)
-_SAVED_WITH = ("goal", "lifecycle")
+_SAVED_AFTER = (Spawned, Exited, EvidenceKept, DevicesChecked)
+_SAVED_WITH = ("goal", "lifecycle", "maintenance")
 
 log = structlog.get_logger()
+
+
+def to_be_saved(event: AnyEvent, actions: list[AnyAction]) -> bool:
+    """Whether the server's record is written before the actions are carried out."""
+    return isinstance(event, _SAVED_AFTER) or any(
+        isinstance(action, Announce) and action.facet in _SAVED_WITH for action in actions
+    )
 
 
 class ServerLoop:
@@ -149,9 +156,10 @@ class ServerLoop:
         self._snapshot = None
         if not isinstance(event, LogGrew) and (actions or not isinstance(event, Ticked)):
             self._record("event", event, moment)
-        if isinstance(event, _SAVED_AFTER) or any(isinstance(a, Announce) and a.facet in _SAVED_WITH for a in actions):
+        if to_be_saved(event, actions):
             self._save(self.server)  # before anything is carried out: see shell/states.py
         self._perform_all(actions, moment)
+        self._host.heard(self.name, event)  # last: a bug in counting must cost no action
 
     def _perform_all(self, actions: list[AnyAction], moment: Clock) -> None:
         for action in actions:
@@ -172,6 +180,7 @@ class ServerLoop:
                 self._announce(self.name, action)
             else:
                 self._carry(action)
+            self._host.heard(self.name, action)
         except Exception as bug:  # noqa: BLE001 - as in `run`
             self.report_bug(f"beginning {type(action).__name__}", bug)
 

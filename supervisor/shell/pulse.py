@@ -4,26 +4,39 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from typing import Protocol
 
 import anyio
 import anyio.to_thread
 import msgspec
 import structlog
 
+from supervisor.actions import AnyAction
 from supervisor.api.pulse import Disk, Pulse, Stored
+from supervisor.config import ServerConfig
 from supervisor.core.gpuviews import GpusView
 from supervisor.core.tally import SavedTally, Tally
+from supervisor.core.traffic import HostTraffic
+from supervisor.events import AnyEvent
 from supervisor.shell import clock
+from supervisor.shell.dossier import engine_version
 from supervisor.snapshot import ServerSnapshot
 
 log = structlog.get_logger()
 
 PERIOD_S = 5.0
 DISK_EVERY = 12  # periods
-STORE_EVERY = 3  # periods, while time is being lost; what is counted is stored within a second
+STORE_EVERY = 3  # periods, while time is being lost or logs grow; starts and ends are stored within a second
 _WORST_KEPT = 0.5  # of the worst lag remains after a period without one: a scrape every 15 s still sees it
+
+
+class Reader(Protocol):
+    """How far one attempt's log has been read."""
+
+    path: str
+    offset: int
 
 
 class PulseKeeper:
@@ -33,10 +46,16 @@ class PulseKeeper:
     all that it had ever counted would be counted again.
     """
 
-    def __init__(self, state_dir: Path, log_dir: Path, overdue_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        state_dir: Path,
+        log_dir: Path,
+        overdue_s: Callable[[], float],
+        host: Callable[[], HostTraffic] = HostTraffic,
+    ) -> None:
         self._path = state_dir / "tally.json"
         self._state_dir, self._log_dir = state_dir, log_dir
-        self._overdue_s = overdue_s
+        self._overdue_s, self._host, self._host_stored = overdue_s, host, HostTraffic()
         self._shown = self._restored()
         self._tally = Tally(msgspec.convert(msgspec.to_builtins(self._shown), SavedTally))
         self._counted = anyio.Event()
@@ -45,6 +64,7 @@ class PulseKeeper:
         self._watchdog_wall: float | None = None
         self._disks: tuple[Disk, ...] = ()
         self._stored: dict[str, Stored] = {}
+        self._lags: dict[str, int] = {}
 
     # --- what the daemon tells -----------------------------------------------------------------------------------
 
@@ -52,6 +72,10 @@ class PulseKeeper:
         """A facet of the server has changed."""
         self._tally.observe(snapshot, clock.monotonic())
         self._counted.set()
+
+    def hear(self, name: str, what: AnyEvent | AnyAction) -> None:
+        """Something has passed through a server's mailbox: a probe, a piece of log, a step of an end."""
+        self._tally.hear(name, what)
 
     def fed_watchdog(self) -> None:
         """systemd was told that we live."""
@@ -77,31 +101,46 @@ class PulseKeeper:
             stored=self._stored,
             accounts={name: account for name, account in self._shown.servers.items() if name in names},
             xids=self._shown.xids,
+            host=self._shown.host,
+            processes=self._tally.processes(),
+            log_lag_bytes=self._lags,
         )
 
     # --- the task ------------------------------------------------------------------------------------------------
 
-    async def run(self, names: Callable[[], Collection[str]], gpus: Callable[[], GpusView]) -> None:
+    async def run(
+        self,
+        configs: Callable[[], Mapping[str, ServerConfig]],
+        gpus: Callable[[], GpusView],
+        readers: Callable[[], Mapping[str, Reader]] = dict,
+    ) -> None:
         """Until cancelled; the last counts are stored then."""
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._store_counts, name="pulse: store")
-                await self._beat(names, gpus)
+                await self._beat(configs, gpus, readers)
         finally:
             self._show(self._write(self._saved()))
 
-    async def _beat(self, names: Callable[[], Collection[str]], gpus: Callable[[], GpusView]) -> None:
+    async def _beat(
+        self,
+        configs: Callable[[], Mapping[str, ServerConfig]],
+        gpus: Callable[[], GpusView],
+        readers: Callable[[], Mapping[str, Reader]],
+    ) -> None:
         beats = 0
         while True:
             if beats % DISK_EVERY == 0:
-                self._disks, self._stored = await anyio.to_thread.run_sync(self._measure, tuple(names()))
+                self._disks, self._stored = await anyio.to_thread.run_sync(self._measure, configs())
+            self._lags = await anyio.to_thread.run_sync(_behind, dict(readers()))
             due = clock.monotonic() + PERIOD_S
             await anyio.sleep(PERIOD_S)
             self._lag_s = max(clock.monotonic() - due, self._lag_s * _WORST_KEPT)
             self._tally.observe_gpus(gpus())
-            self._tally.keep_only(names())
+            self._tally.keep_only(configs())
             beats += 1
-            if beats % STORE_EVERY == 0 and self._tally.losing:
+            news = self._tally.losing or self._tally.stirred or self._host() != self._host_stored
+            if beats % STORE_EVERY == 0 and news:
                 self._counted.set()
 
     async def _store_counts(self) -> None:
@@ -112,13 +151,17 @@ class PulseKeeper:
             self._show(await anyio.to_thread.run_sync(self._write, self._saved()))
 
     def _show(self, saved: bytes) -> None:
-        self._shown = msgspec.json.decode(saved, type=SavedTally)
+        """What has not changed is the same object as before, so that a scrape need not compare it."""
+        new, old = msgspec.json.decode(saved, type=SavedTally), self._shown.servers
+        same = {name: old[name] if old.get(name) == account else account for name, account in new.servers.items()}
+        self._shown = msgspec.structs.replace(new, servers=same)
 
     # --- on disk -------------------------------------------------------------------------------------------------
 
     def _saved(self) -> bytes:
         self._tally.settle(clock.monotonic())
-        return msgspec.json.encode(self._tally.save())
+        self._host_stored = self._host()
+        return msgspec.json.encode(self._tally.save(self._host_stored))
 
     def _restored(self) -> SavedTally:
         try:
@@ -145,18 +188,19 @@ class PulseKeeper:
             log.warning("tally", problem=f"cannot write {self._path}: {problem.strerror}; kept in memory only")
         return saved
 
-    def _measure(self, names: Sequence[str]) -> tuple[tuple[Disk, ...], dict[str, Stored]]:
+    def _measure(self, configs: Mapping[str, ServerConfig]) -> tuple[tuple[Disk, ...], dict[str, Stored]]:
         disks = [_disk("log", self._log_dir), _disk("state", self._state_dir)]
-        stored = {name: self._stored_of(name) for name in names}
+        stored = {name: self._stored_of(name, config) for name, config in configs.items()}
         return tuple(disk for disk in disks if disk is not None), stored
 
-    def _stored_of(self, name: str) -> Stored:
+    def _stored_of(self, name: str, config: ServerConfig) -> Stored:
         evidence = self._state_dir / "evidence" / name
         bundles = _entries(evidence)
         return Stored(
             log_bytes=_bytes_in(self._log_dir / name),
             evidence_bytes=sum(_bytes_in(Path(bundle.path)) for bundle in bundles),
             evidence_bundles=len(bundles),
+            engine_version=engine_version(config.command, config.engine),
         )
 
 
@@ -167,6 +211,15 @@ def _disk(use: str, directory: Path) -> Disk | None:
     except OSError:
         return None
     return Disk(use, status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize)
+
+
+def _behind(readers: Mapping[str, Reader]) -> dict[str, int]:
+    """Bytes of each log that nobody has read yet."""
+    lags = {}
+    for name, reader in readers.items():
+        with contextlib.suppress(OSError):  # gone, or not made yet
+            lags[name] = max(0, os.stat(reader.path).st_size - reader.offset)
+    return lags
 
 
 def _entries(directory: Path) -> list[os.DirEntry[str]]:

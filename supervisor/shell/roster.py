@@ -27,6 +27,7 @@ from supervisor.shell import clock
 from supervisor.shell.adoption import Inheritance, recall
 from supervisor.shell.effects import Effects
 from supervisor.shell.host import Host
+from supervisor.shell.logfeed import LogFeed
 from supervisor.shell.loop import ServerLoop
 from supervisor.shell.states import StateStore
 from supervisor.snapshot import ServerSnapshot
@@ -98,6 +99,11 @@ class Roster:
         """The hands of one server."""
         seat = self._seats.get(name)
         return seat.effects if seat else None
+
+    def readers(self) -> dict[str, LogFeed]:
+        """Who reads the logs of the servers that have one."""
+        feeds = ((name, seat.effects.feed) for name, seat in self._seats.items() if seat.effects is not None)
+        return {name: feed for name, feed in feeds if feed is not None}
 
     def configs(self) -> dict[str, ServerConfig]:
         """The configurations in force."""

@@ -57,6 +57,7 @@ class FakeControl:
         self.read: Config | None = None
         self.updates: list[tuple[tuple[str, ...], str, bool]] = []
         self.audited: list[tuple[str, str, str]] = []
+        self.answers: list[tuple[str, str, int]] = []
         self._waiting = 0
         self._waiting_changed = asyncio.Event()
         self._change = 0
@@ -115,6 +116,9 @@ class FakeControl:
         async with self._changed:
             self._change += 1
             self._changed.notify_all()
+
+    def answered(self, operation: str, role: str, status: int) -> None:
+        self.answers.append((operation, role, status))
 
     def change(self) -> int:
         return self._change

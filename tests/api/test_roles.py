@@ -57,3 +57,25 @@ async def test_every_change_is_on_record_with_what_was_given(client: httpx.Async
         ("kimi", 'restartServer {"reason":"new\\u001b[2J weights"}'),
     ]
     assert all(by.startswith(f"uid {os.getuid()} pid ") for *_, by in control.audited)
+
+
+async def test_every_answer_is_counted_with_its_status_and_role(
+    client: httpx.AsyncClient, control: FakeControl
+) -> None:
+    await client.get("/v1/servers")
+    await client.get("/v1/servers/nobody")
+    await client.get("/v1/nope")  # names no operation: anybody could make up thousands
+    control.broken = RuntimeError("a bug")
+    await client.get("/v1/events")
+    assert control.answers == [
+        ("listServers", "admin", 200),
+        ("showServer", "admin", 404),
+        ("listEvents", "admin", 500),
+    ]
+
+
+async def test_a_refusal_for_want_of_a_role_is_counted_too(tmp_path: Path) -> None:
+    control = FakeControl(snapshot("kimi"))
+    async with served(control, tmp_path, NOBODY) as path, connected(path) as client:
+        await client.get("/v1/servers")
+    assert control.answers == [("listServers", "none", 403)]

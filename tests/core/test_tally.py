@@ -8,8 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor.core.gpuviews import GpusView, GpuView
+from supervisor.core.phasetimes import phase_seconds
 from supervisor.core.reasons import MEANING, Reason, reason_of
-from supervisor.core.tally import LOSSES, STARTUP, Account, SavedTally, Tally, phase_seconds
+from supervisor.core.tally import LOSSES, STARTUP, Account, SavedTally, Tally
+from supervisor.core.traffic import HostTraffic
+from supervisor.events import Probed, ProbeOutcome, TreeSampled
 from supervisor.profile import load_profile
 from supervisor.snapshot import (
     DiagnosisView,
@@ -259,3 +262,47 @@ def test_counters_only_grow_and_time_is_lost_once(steps: list[tuple[str, float]]
         assert lost + life.book.pending_s <= life.now + 1e-6
         assert set(life.book.lost_s) <= set(LOSSES)
         before = lost
+
+
+def test_each_phase_is_told_with_what_became_of_it() -> None:
+    life = Life().starts(10)
+    spans = (SpanView("TP0", "launch", 10, 30), SpanView("TP0", "weights", 30))
+    life.facts = msgspec.structs.replace(life.facts, start=StartupView("weights", "weights", 30, timeline=spans))
+    life.fails(110)
+
+    assert {key: observed.total for key, observed in life.book.phase_s.items()} == {
+        "launch passed": 20,
+        "weights failed": 80,
+    }
+    life.starts(120).serves(200)
+    assert life.book.phase_s["weights failed"].total == 80
+    assert sum(life.book.phase_s["launch passed"].counts) == 2
+
+
+def test_memory_that_does_not_come_back_is_counted_as_given_up() -> None:
+    life = Life().starts(10).serves(110)
+    stop = StopView("kill", exit_s=0.0, kill_s=0.0, empty_s=0.2)
+    life.at(200, "stopping").at(201, "reclaiming", stop=stop).at(261, "quarantined").at(300, "quarantined")
+
+    assert (sum(life.book.unreleased_s.counts), life.book.unreleased_s.total) == (1, 60)
+    assert sum(life.book.release_s.counts) == 0
+
+
+def test_traffic_is_counted_for_servers_that_are_known_and_forgotten_with_them() -> None:
+    life = Life()
+    life.tally.save()
+    life.tally.hear("stranger", Probed(1, ProbeOutcome.OK))
+    assert not life.tally.stirred
+    life.tally.hear("kimi", Probed(1, ProbeOutcome.OK))
+    life.tally.hear("kimi", TreeSampled(1, 0.0, 0, 0, members=4))
+    assert life.tally.stirred
+    assert life.tally.processes() == {"kimi": 4}
+
+    again = Tally(life.tally.save(HostTraffic(2)))
+    assert not life.tally.stirred
+    again.hear("kimi", Probed(1, ProbeOutcome.OK))
+    assert again.account("kimi").traffic.checks == {"health ok": 2}
+    assert again.save(HostTraffic(1)).host.orphans_reaped == 3
+    again.keep_only([])
+    assert again.processes() == {}
+    assert again.account("kimi") == Account()

@@ -7,7 +7,9 @@ import msgspec
 from supervisor.api.pulse import Disk, Pulse, Stored
 from supervisor.config import Config, ServerConfig
 from supervisor.core.gpuviews import GpuView
-from supervisor.core.tally import Account, PhaseSum, histogram
+from supervisor.core.histogram import Histogram, histogram
+from supervisor.core.tally import Account
+from supervisor.core.traffic import HostTraffic, Traffic
 from supervisor.events import Holder
 from supervisor.snapshot import (
     DeadlineView,
@@ -208,7 +210,7 @@ def gpus() -> tuple[GpuView, ...]:
         9, "GPU-0009", "NVIDIA H200", "quarantined", reason="Xid 79: the GPU has fallen off the bus",
         total=141 * GIB,
         used=3 * GIB, last_xid=79, last_xid_text="fallen off the bus", last_xid_at=NOW - 950,
-        quarantined_since_wall_s=1764420000.0 - 950, holders=(Holder(9, 2 * GIB),),
+        quarantined_since_wall_s=1764420000.0 - 950, quarantine="xid", holders=(Holder(9, 2 * GIB),),
     )  # fmt: skip
     return (*leased, busy, broken)
 
@@ -229,8 +231,16 @@ def pulse(*names: str) -> Pulse:
         lost_s={"startup": 376.0, "crash": 120.5, "stall_start": 600.0},
         gpu_lost_s={"startup": 3008.0, "crash": 964.0, "stall_start": 4800.0},
         startup_s={"ready": histogram((0.0,) * 10)},
-        phases={"weights": PhaseSum(3, 630.5), "launch": PhaseSum(3, 75.0)},
+        phase_s={"weights passed": Histogram([0] * 6 + [3] + [0] * 5, 630.5), "weights failed": histogram((0.0,) * 11)},
         killed_processes=27,
+        traffic=Traffic(
+            checks={"health ok": 720, "health refused": 410, "canary ok": 24},
+            check_s={"health": Histogram([700, 20, *[0] * 8], 3.1)},
+            log_bytes=10**8,
+            log_lines=10**6,
+            evidence={"complete": 2, "partial": 1},
+            steps={"term": 3, "kill": 2},
+        ),
     )
     account.stop_s.add(3.2, (0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 90.0, 120.0, 300.0))
     return Pulse(
@@ -242,6 +252,9 @@ def pulse(*names: str) -> Pulse:
         stored={name: Stored(10**8, 10**7, 2) for name in names},
         accounts=dict.fromkeys(names, account),
         xids={"GPU-0009": 1},
+        host=HostTraffic(3, 1, {"adopted": 2}, {"showMetrics 200 read": 5}, dict.fromkeys(names, 4)),
+        processes=dict.fromkeys(names, 11),
+        log_lag_bytes=dict.fromkeys(names, 0),
     )
 
 

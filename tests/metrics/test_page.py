@@ -9,6 +9,8 @@ import time
 import msgspec
 import pytest
 
+from supervisor.api.pulse import Stored
+from supervisor.config import config_hash
 from supervisor.metrics.families import FAMILIES, Kind
 from supervisor.metrics.page import page
 from supervisor.snapshot import FacetView
@@ -117,7 +119,8 @@ def test_gpu_memory_by_owner_adds_up_to_what_is_used(seen: Scrape) -> None:
 
 
 def test_a_gpu_out_of_use(seen: Scrape) -> None:
-    assert seen("gpu_quarantined", uuid="GPU-0009") == 1
+    assert seen("gpu_quarantined", uuid="GPU-0009", reason="xid") == 1
+    assert seen("gpu_quarantined", uuid="GPU-0001", reason="") == 0
     assert seen("gpu_state", uuid="GPU-0009", state="quarantined") == 1
     assert seen("gpu_last_xid_timestamp_seconds", uuid="GPU-0009", xid="79") == WALL - 950
     assert seen("gpu_xid_events_total", uuid="GPU-0009") == 1
@@ -130,10 +133,65 @@ def test_the_daemon_tells_of_itself(seen: Scrape) -> None:
     assert seen("start_time_seconds") == WALL - 3600
     assert seen("watchdog_ping_timestamp_seconds") == WALL - 2
     assert seen("disk_free_bytes", use="log") == 40 * fleet.GIB
-    assert (
-        seen("server_info", server="kimi-k2", engine="sglang", model=fleet.MODEL, port="30000", gpus="0,1,2,3,4,5,6,7")
-        == 1
-    )
+    assert seen("adoptions_total", result="adopted") == 2
+    assert seen("adoptions_total", result="gone") == 0
+    assert seen("orphans_reaped_total") == 3
+    assert seen("gpu_reader_restarts_total") == 1
+    assert seen("rpc_requests_total", verb="showMetrics", code="200", role="read") == 5
+
+
+def test_a_server_is_told_as_it_is_configured_and_found() -> None:
+    control = fleet.control()
+    config = control.configuration.servers["kimi-k2"]
+    stored = {"kimi-k2": Stored(engine_version="0.5.23")}
+    control.beat = msgspec.structs.replace(control.beat, stored=stored)
+    seen = Scrape(control)
+    labels = {
+        "engine": "sglang",
+        "engine_version": "0.5.23",
+        "model": fleet.MODEL,
+        "port": "30000",
+        "gpus": "0,1,2,3,4,5,6,7",
+    }
+
+    assert seen("server_info", server="kimi-k2", config_hash=config_hash(config), **labels) == 1
+    assert seen("server_processes", server="kimi-k2") == 11
+    assert seen("server_processes", server="nobody") is None
+
+    changed = msgspec.structs.replace(config, autostart=False)
+    control.configuration.servers["kimi-k2"] = changed
+    seen = Scrape(control)
+    assert seen("server_info", server="kimi-k2", config_hash=config_hash(changed), **labels) == 1
+    assert seen("server_info", server="kimi-k2", config_hash=config_hash(config), **labels) is None
+
+
+def test_what_passed_through_a_mailbox_is_told(seen: Scrape) -> None:
+    assert seen("server_health_checks_total", server="kimi-k2", check="health", outcome="ok") == 720
+    assert seen("server_health_checks_total", server="kimi-k2", check="health", outcome="timeout") == 0
+    assert seen("server_health_checks_total", server="kimi-k2", check="canary", outcome="ok") == 24
+    assert seen("server_health_check_duration_seconds_count", server="kimi-k2", check="health") == 720
+    assert seen("server_health_check_duration_seconds_count", server="kimi-k2", check="canary") == 0
+    assert seen("server_log_read_bytes_total", server="kimi-k2") == 10**8
+    assert seen("server_log_lines_total", server="kimi-k2") == 10**6
+    assert seen("server_log_lag_bytes", server="kimi-k2") == 0
+    assert seen("server_log_rotations_total", server="kimi-k2") == 4
+    assert seen("server_evidence_kept_total", server="kimi-k2", result="partial") == 1
+    assert seen("server_evidence_kept_total", server="kimi-k2", result="failed") == 0
+    assert seen("server_kill_escalations_total", server="kimi-k2", stage="kill") == 2
+    assert seen("server_kill_escalations_total", server="kimi-k2", stage="unkillable") == 0
+
+
+def test_durations_are_told_with_what_became_of_them(seen: Scrape) -> None:
+    weights = {"server": "kimi-k2", "phase": "weights"}
+    assert seen("server_phase_duration_seconds_sum", **weights, result="passed") == 630.5
+    assert seen("server_phase_duration_seconds_count", **weights, result="failed") == 0
+    assert seen("server_gpu_release_seconds_count", server="kimi-k2", result="released") == 0
+    assert seen("server_gpu_release_seconds_count", server="kimi-k2", result="given-up") == 0
+
+
+def test_each_source_tells_when_it_moved_last(seen: Scrape) -> None:
+    assert seen("server_signal_progress_timestamp_seconds", server="kimi-k2", source="log") == WALL - 41
+    assert seen("server_signal_progress_timestamp_seconds", server="qwen3-32b", source="engine") == WALL - 1
 
 
 async def test_series_of_a_removed_server_are_gone() -> None:

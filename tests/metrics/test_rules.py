@@ -72,7 +72,7 @@ def test_nothing_is_explained_that_is_no_alert() -> None:
 
 
 def exported() -> set[str]:
-    ends = {Kind.HISTOGRAM: ("_bucket", "_sum", "_count"), Kind.SUMMARY: ("_sum", "_count")}
+    ends = {Kind.HISTOGRAM: ("_bucket", "_sum", "_count")}
     return {f"{family.sample}{end}" for family in FAMILIES for end in ends.get(family.kind, ("",))}
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
-from supervisor.core.tally import PhaseSum, histogram
+from supervisor.core.histogram import histogram
 from supervisor.metrics import families as f
 from supervisor.metrics.sheet import Memo, Sheet
 
@@ -85,12 +85,11 @@ def test_buckets_are_cumulative_and_end_at_infinity() -> None:
     assert found["sglsup_server_stop_duration_seconds_count", (("server", "other"),)] == 0
 
 
-def test_a_summary_and_an_info() -> None:
+def test_an_info() -> None:
     sheet = Sheet(Memo())
-    sheet.summary(f.PHASE_DURATION, PhaseSum(3, 90.5), "kimi", "weights")
     sheet.add(f.BUILD, 1, "0.1.0", "3.11")
 
-    assert set(both(sheet).values()) == {3, 90.5, 1}
+    assert set(both(sheet).values()) == {1}
     assert "# TYPE sglsup_build_info gauge" in sheet.write(openmetrics=False)
     assert "# TYPE sglsup_build info" in sheet.write(openmetrics=True)
 
@@ -99,7 +98,7 @@ def test_a_summary_and_an_info() -> None:
 @given(st.text(max_size=30), st.floats(allow_nan=False))
 def test_any_text_is_a_label_and_any_number_a_value(text: str, value: float) -> None:
     sheet = Sheet(Memo())
-    sheet.add(f.SERVER, value, "kimi", text, "", "", "")
+    sheet.add(f.SERVER, value, "kimi", text, "", "", "", "", "")
 
     page = sheet.write(openmetrics=False)
     assert page.count("\n") == 3, "nothing in a label may begin a line"
@@ -116,7 +115,7 @@ def test_numbers_come_back_as_they_were(value: float) -> None:
 
 def test_a_surrogate_does_not_break_the_page() -> None:
     sheet = Sheet(Memo())
-    sheet.add(f.SERVER, 1, "kimi", "\udcff", "", "", "")
+    sheet.add(f.SERVER, 1, "kimi", "\udcff", "", "", "", "", "")
 
     assert b"?" in sheet.write(openmetrics=False).encode()
 
@@ -132,6 +131,21 @@ def test_what_is_remembered_never_shows_old_values() -> None:
             ("sglsup_gpu_feed", (("sight", "seeing"),)): int(not crashes),
             ("sglsup_gpu_feed", (("sight", "blind"),)): int(bool(crashes)),
         }
+
+
+def test_a_book_is_written_again_only_when_it_is_another_object() -> None:
+    memo, written = Memo(), []
+
+    def write(sheet: Sheet) -> None:
+        written.append(1)
+        sheet.add(f.STARTS, len(written), "kimi")
+
+    first, second = object(), object()
+    for source, starts in ((first, 1), (first, 1), (second, 2), (second, 2)):
+        sheet = Sheet(memo)
+        sheet.book("kimi", source, write)
+        assert both(sheet) == {("sglsup_server_starts_total", (("server", "kimi"),)): starts}
+    assert len(written) == 2
 
 
 def test_memory_of_servers_that_come_and_go_is_bounded() -> None:

@@ -64,6 +64,7 @@ async def test_what_has_been_read_is_archived_once_it_is_enough(site: Site) -> N
 
     await site.turn(read=size)
     assert [attempt for attempt, _, _ in site.archived()] == [1, 1]
+    assert site.archivist.segments() == {"kimi": 2}
     assert b"".join(log_bytes(site.directory, 1)) == LINE * (size // len(LINE))
 
 

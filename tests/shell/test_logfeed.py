@@ -89,6 +89,7 @@ async def test_what_is_written_before_the_end_is_read_by_the_drain(log: Path, li
     append(log, BEGIN + READY)
     await feed.drain()
     assert listener.rules() == ["weights-begin", "ready"]
+    assert [event for event in listener.events if isinstance(event, LogGrew)][-1] == LogGrew(1, len(BEGIN + READY), 2)
 
 
 async def test_reading_goes_on_from_an_offset(log: Path, listener: Listener) -> None:
@@ -104,6 +105,17 @@ async def test_an_open_traceback_is_told_when_nothing_more_comes(log: Path, list
         append(log, TRACEBACK)
         with anyio.fail_after(10):
             while not any("OutOfMemory" in event.text for event in listener.events if isinstance(event, LineMatched)):
+                await listener._news.wait()
+
+
+async def test_the_last_words_before_a_silence_are_counted(log: Path, listener: Listener) -> None:
+    feed = LogFeed(str(log), 1, load_profile("sglang"), listener.post)
+    async for _ in running(feed):
+        append(log, BEGIN)
+        await listener.until("weights-begin")
+        append(log, READY)  # within the second in which growth has been told already
+        with anyio.fail_after(10):
+            while LogGrew(1, len(BEGIN + READY), 2) not in listener.events:
                 await listener._news.wait()
 
 

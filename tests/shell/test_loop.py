@@ -59,9 +59,14 @@ class Stage:
         self.hub = Hub()
         self.announced: list[Announce] = []
         self.carried: list[AnyAction] = []
-        host = cast(Host, SimpleNamespace(journal=self.journal, hub=self.hub))
+        self.heard: list[AnyEvent | AnyAction] = []
+        host = cast(Host, SimpleNamespace(journal=self.journal, hub=self.hub, heard=self.hear))
         self.loop = ServerLoop(cast(Server, self.server), host, lambda _, change: self.announced.append(change))
         self.carry: Callable[[AnyAction], None] = self.carried.append
+
+    def hear(self, name: str, what: AnyEvent | AnyAction) -> None:
+        assert name == "a"
+        self.heard.append(what)
 
 
 @asynccontextmanager
@@ -90,6 +95,7 @@ async def test_actions_are_journaled_and_carried_out_and_announcements_told() ->
         await stage.loop.ask(StartRequested("a"))
         assert stage.carried == [CheckDevices(1)]
         assert stage.announced == [change]
+        assert stage.heard == [change, CheckDevices(1), StartRequested("a")], "everything is counted"
         assert [kind for kind, _ in stage.journal.rows] == ["event", "action", "action"]
         assert stage.hub.count == 1
 
@@ -99,6 +105,19 @@ async def test_growth_of_the_log_and_idle_ticks_are_not_journaled() -> None:
         await stage.loop.ask(LogGrew(1, 10, 1))
         await stage.loop.ask(Ticked())
         assert stage.journal.rows == []
+
+
+async def test_a_bug_in_counting_costs_no_action() -> None:
+    stage = Stage(lambda _: [CheckDevices(1)])
+
+    def hear(_: str, what: AnyEvent | AnyAction) -> None:
+        raise KeyError(what)
+
+    stage.loop._host.heard = hear
+    async with turning(stage):
+        await stage.loop.ask(StartRequested("a"))
+        assert stage.carried == [CheckDevices(1)]
+        assert {told.after for told in stage.announced} == {"bug"}
 
 
 async def test_a_tick_comes_at_the_deadline() -> None:

@@ -27,6 +27,7 @@ class Household:
 
     def __init__(self) -> None:
         self._trees: set[Tree] = set()
+        self.reaped = 0  # dead orphans that nobody else waited for
         self._mark = f"{os.getpid()}:{secrets.token_hex(8)}"
         os.environ[scan.HELPER_NAME] = self._mark
 
@@ -81,12 +82,14 @@ class Household:
         while True:
             dead = {process.identity for process in self._orphans() if not process.alive}
             # Seen dead twice: whoever started it himself has had his time to take its status.
-            _reap(pid for pid, _ in dead & before)
+            self.reaped += _reap(pid for pid, _ in dead & before)
             before = dead
             await anyio.sleep(period_s)
 
 
-def _reap(pids: Iterable[int]) -> None:
+def _reap(pids: Iterable[int]) -> int:
+    reaped = 0
     for pid in pids:
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
+            reaped += os.waitpid(pid, os.WNOHANG)[0] == pid
+    return reaped

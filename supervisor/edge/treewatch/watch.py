@@ -201,6 +201,7 @@ class TreeWatch:
             processes=tuple(_shown(one) for one in self.members() if one.role or one.pid == self._leader),
             compilers=sum(one.name in self._rules.compilers and one.state not in "ZX" for one in everybody),
             unreadable=sum(not one.readable for one in everybody),
+            members=sum(one.state not in "ZX" for one in everybody),
         )
 
 

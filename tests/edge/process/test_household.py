@@ -127,6 +127,7 @@ async def test_dead_orphans_are_reaped_and_others_children_are_not(start: Starte
         tasks.cancel_scope.cancel()
     assert own.wait() == 4
     assert tree.leader_alive()
+    assert household.reaped >= 1
 
 
 async def test_a_dead_leader_is_left_to_its_tree(start: Starter, household: Household) -> None:
