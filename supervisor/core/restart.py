@@ -43,6 +43,7 @@ class Ending(msgspec.Struct, frozen=True):
     serving_s: float = 0.0  # how long it had been ready; 0 = never
     stage_order: int = 0  # how far the start came, later stages being larger
     permanent: bool = False  # the command cannot even be executed
+    host_refused: bool = False  # the host could not start it for now: nothing of the server ran
     summary: str = ""  # "exit -9", "stalled in verify-graph", ...
 
 
@@ -127,6 +128,8 @@ class RestartBook:
     def _again(self, end: Ending) -> Disposition:
         self.total += 1
         delay_s = min(self._settings.backoff_max_s, self.delay_s(end.attempt) * self._rule(end).backoff_factor)
+        if end.host_refused:
+            return Disposition(Next.BACKOFF, f"{end.summary}; tried again, however often", end.at + delay_s)
         cause = f" ({end.diagnosis.cause})" if end.diagnosis.cause not in ("", NO_EVIDENCE) else ""
         reason = f"{end.summary}{cause}; restart {len(self._failures)}"
         return Disposition(Next.BACKOFF, reason, end.at + delay_s)
@@ -143,8 +146,10 @@ class RestartBook:
         if end.serving_s >= self._settings.reset_after_s:
             self.forgive()
         self._forget(end.at)
-        self._failures.append(end.at)
         self._streak += 1
+        if end.host_refused:
+            return  # a full disk or a lack of processes says nothing about the server, and must not leave it down
+        self._failures.append(end.at)
         further = end.stage_order > self._furthest or end.serving_s > 0
         same = end.diagnosis.cause == self._cause and bool(self._cause) and not further
         self._same_cause = self._same_cause + 1 if same else 1

@@ -378,6 +378,7 @@ class Server:
             serving_s=now - attempt.ready_at if attempt.ready_at is not None else 0.0,
             stage_order=attempt.stage_order(),
             permanent=attempt.permanent,
+            host_refused=attempt.ending is EndKind.SPAWN and not attempt.permanent,
             summary=attempt.summary(),
         )
         decision = self._desk.book.decide(ending)

@@ -73,6 +73,24 @@ def test_a_command_that_cannot_be_executed_is_fatal() -> None:
     assert book().decide(ending(permanent=True)).next is Next.FATAL
 
 
+def test_a_host_that_cannot_start_anything_now_is_asked_again_however_often() -> None:
+    """A full disk for a quarter of an hour once left servers quarantined for the night."""
+    it = book(jitter=0.0)
+    decisions = [it.decide(ending(n, at=n, cause="cannot-execute", host_refused=True)) for n in range(1, 21)]
+    assert {decision.next for decision in decisions} == {Next.BACKOFF}
+    assert decisions[-1].due == 320.0, "the pauses grow to their maximum"
+    assert it.remaining(20.0) == SETTINGS.budget
+    assert "tried again, however often" in decisions[-1].reason
+
+
+def test_what_the_host_refuses_does_not_break_the_count_of_a_cause() -> None:
+    it = book()
+    it.decide(ending(1, at=1, stage_order=2))
+    it.decide(ending(2, at=2, stage_order=2))
+    it.decide(ending(3, at=3, cause="cannot-execute", host_refused=True))
+    assert it.decide(ending(4, at=4, stage_order=2)).next is Next.QUARANTINE
+
+
 def test_the_budget_ends_in_fatal_and_says_so() -> None:
     it = book(same_cause_limit=100)
     decisions = [it.decide(ending(n, at=n * 10.0)) for n in range(1, 7)]

@@ -101,12 +101,16 @@ def test_a_spawn_that_fails_for_good_is_fatal_without_a_loop() -> None:
     assert "no such file" in world.facts_now.lifecycle.reason
 
 
-def test_a_spawn_that_fails_for_now_is_tried_again_within_the_budget() -> None:
-    world = World(replace(SETTINGS, restart=RestartSettings(budget=3, same_cause_limit=99)))
+def test_a_spawn_that_the_host_refuses_for_now_is_tried_again_however_often() -> None:
+    world = World(replace(SETTINGS, restart=RestartSettings(budget=3, same_cause_limit=3, backoff_max_s=60)))
     world.spawn_error = e.SpawnFailed(0, "cannot fork: resource temporarily unavailable", False)
     world.start()
-    assert world.settle() is State.FATAL
-    assert len(world.done(a.Spawn)) == 4
+    world.until(600)
+    assert world.server.state is State.BACKOFF
+    assert len(world.done(a.Spawn)) > 8
+    world.spawn_error = None
+    world.until(700)
+    assert world.server.state is State.STARTING
 
 
 def test_an_unanswered_spawn_is_killed_by_its_number() -> None:
