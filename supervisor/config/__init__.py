@@ -1,6 +1,7 @@
 """The operator's settings: strictly read, checked once, frozen afterwards."""
 
 from supervisor.config.diff import Differences, KeyChange, ServerChange, differences
+from supervisor.config.env_file import EnvironmentRefusedError, read_env_file
 from supervisor.config.load import ConfigError, config_hash, load
 from supervisor.config.model import (
     DEFAULT_ENGINE,
@@ -45,6 +46,7 @@ __all__ = [
     "DetectorMode",
     "DetectorsConfig",
     "Differences",
+    "EnvironmentRefusedError",
     "GpuPlan",
     "GroupConfig",
     "GroupOrder",
@@ -71,5 +73,6 @@ __all__ = [
     "mask_command",
     "mask_text",
     "port_of",
+    "read_env_file",
     "routed",
 ]

@@ -15,7 +15,7 @@ import msgspec
 
 from supervisor import __version__
 from supervisor.actions import KeepEvidence
-from supervisor.config import ServerConfig, config_hash, is_secret, mask, mask_command
+from supervisor.config import EnvironmentRefusedError, ServerConfig, config_hash, is_secret, mask, mask_command
 from supervisor.core.gpus import GpusView
 from supervisor.core.grammar import segments
 from supervisor.core.rules import rule_index
@@ -23,7 +23,7 @@ from supervisor.edge.evidence import Facts, Part, Subject
 from supervisor.events import Probed
 from supervisor.lines import LineCutter
 from supervisor.profile import Profile
-from supervisor.shell.environment import EnvironmentRefusedError, build
+from supervisor.shell.environment import build
 from supervisor.snapshot import ServerSnapshot
 
 PROBES_KEPT = 20

@@ -23,7 +23,7 @@ from supervisor.actions import (
     SignalTree,
     Spawn,
 )
-from supervisor.config import ServerConfig
+from supervisor.config import EnvironmentRefusedError, ServerConfig
 from supervisor.core.settings import Settings
 from supervisor.edge import evidence, listener
 from supervisor.edge.process import Limit, SpawnPlan, Tree, new_marker, spawn
@@ -42,7 +42,7 @@ from supervisor.events import (
 from supervisor.profile import CommandFacts, Profile, api_key
 from supervisor.shell import clock
 from supervisor.shell.dossier import Dossier
-from supervisor.shell.environment import EnvironmentRefusedError, build
+from supervisor.shell.environment import build
 from supervisor.shell.gate import Gate
 from supervisor.shell.guard import Report, guarded
 from supervisor.shell.host import Host

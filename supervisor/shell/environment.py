@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pwd
 from collections.abc import Mapping
-from pathlib import Path
 
-from supervisor.config import ServerConfig
+from supervisor.config import EnvironmentRefusedError, ServerConfig, read_env_file
 
 # systemd's words to us are not for our children: a server that said READY=1 or fed the watchdog would lie for us.
 _OURS = (
@@ -16,10 +15,6 @@ _OURS = (
 )  # fmt: skip
 _KEPT_FOR_OTHERS = ("PATH", "LANG", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-
-class EnvironmentRefusedError(ValueError):
-    """The environment cannot be made; the text says why."""
 
 
 def build(config: ServerConfig, own: Mapping[str, str], devices: tuple[int, ...] = ()) -> dict[str, str]:
@@ -58,26 +53,3 @@ def _base(config: ServerConfig, own: Mapping[str, str]) -> dict[str, str]:
 def for_helpers(own: Mapping[str, str]) -> dict[str, str]:
     """What a program gets that works for us and is no server: our own environment without systemd's words to us."""
     return {name: value for name, value in own.items() if name not in _OURS}
-
-
-def read_env_file(path: str) -> dict[str, str]:
-    """NAME=VALUE lines as systemd's EnvironmentFile has them: comments, blank lines, `export`, matching quotes."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as problem:
-        raise EnvironmentRefusedError(f"cannot read the env_file {path}: {problem}") from None
-    result: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        stripped = line.strip().removeprefix("export ")
-        if not stripped or stripped[0] in "#;":
-            continue
-        name, equals, value = stripped.partition("=")
-        if not equals or not name.strip().replace("_", "a").isalnum():
-            raise EnvironmentRefusedError(f"cannot use the env_file {path}: line {number} is not NAME=VALUE")
-        result[name.strip()] = _unquoted(value.strip())
-    return result
-
-
-def _unquoted(value: str) -> str:
-    quoted = len(value) >= 2 and value[0] == value[-1] and value[0] in "'\""
-    return value[1:-1] if quoted else value

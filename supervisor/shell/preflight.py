@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from supervisor.config import UNLIMITED, GpuPlan, ServerConfig
+from supervisor.config import UNLIMITED, EnvironmentRefusedError, GpuPlan, ServerConfig, read_env_file
 from supervisor.core.gpus import GpusView
 from supervisor.core.lint import Finding, lint
 from supervisor.edge.inspect import inspect
@@ -25,7 +25,7 @@ from supervisor.preflight import (
 )
 from supervisor.preflight.rules import DRAFT, MODEL
 from supervisor.profile import CommandFacts, facts, load_profile
-from supervisor.shell.environment import EnvironmentRefusedError, build, read_env_file
+from supervisor.shell.environment import build
 
 LIMIT_S = 5.0  # before a start; a cold network disk that takes longer holds up nothing
 _PATHS = ("PATH", "HOME", "TMPDIR", "PYTHONPATH", "CUDA_HOME", "CUDA_PATH", "XDG_CACHE_HOME")
