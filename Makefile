@@ -49,8 +49,8 @@ real: $(STAMP) ## a real SGLang on the CPU, supervised from end to end
 	$(BIN)/python tests/real/setup_sglang_cpu.py || [ $$? -eq 75 ]
 	$(BIN)/python -m pytest -m real -rfEsP --timeout 900 tests/real
 
-bench: $(STAMP) ## measurements, each beside a peer
-	$(BIN)/python -m bench.run $(BENCH_ARGS)
+bench: $(STAMP) ## measurements, each beside a peer; all of them make docs/benchmarks.md
+	$(BIN)/python -m bench.run $(if $(BENCH_ARGS),$(BENCH_ARGS),--report docs/benchmarks.md)
 
 docs: $(STAMP) ## write the generated parts of docs/
 	$(BIN)/python docs/generate.py

@@ -24,6 +24,7 @@ class Measurement(NamedTuple):
     peer: str
     peer_value: float | None
     better: Better = Better.LOWER
+    budget: float | None = None  # what we promise ourselves, in the same unit
 
     @property
     def ratio(self) -> float | None:
@@ -31,6 +32,13 @@ class Measurement(NamedTuple):
         if not self.peer_value or not self.ours:
             return None
         return self.peer_value / self.ours if self.better is Better.LOWER else self.ours / self.peer_value
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the budget is kept; None without one."""
+        if self.budget is None:
+            return None
+        return self.ours <= self.budget if self.better is Better.LOWER else self.ours >= self.budget
 
 
 Bench = Callable[[], Iterator[Measurement]]

@@ -1,9 +1,10 @@
-"""What the daemon costs while nothing happens, with eight healthy servers: memory shared out fairly, and CPU."""
+"""What the daemon costs while nothing happens, with eight healthy servers: memory, CPU, wake-ups."""
 
 import re
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
@@ -15,32 +16,52 @@ SERVERS = 8
 SETTLE_S = 15.0  # the GPU feed slows down once it has found out that there is nothing to see
 WATCH_S = 30.0
 MIB = 2**20
+PEER = "supervisord, as many sleepers"
 HELPER = "supervisor.edge"  # child processes that are ours, not the servers'
+
+
+class Cost(NamedTuple):
+    """Of a daemon and its helper processes, while nothing happens."""
+
+    memory_mib: float  # proportional set size
+    busy: float  # percent of one core
+    wakes: float  # times a second that a thread was put on a CPU
+    helpers: int
 
 
 @bench("idle")
 def idle() -> Iterator[Measurement]:
     folder = supervisord_folder()
     with our_daemon(SERVERS) as (daemon, _socket):
-        memory, busy, helpers = watch(daemon)
-    peer_memory = peer_busy = None
+        ours = watch(daemon)
+    peer = None
     if folder:
-        with supervisord(folder, SERVERS) as (peer, _client):
-            peer_memory, peer_busy, _ = watch(peer)
-    name = f"supervisord, {SERVERS} sleepers"
-    what = f"{SERVERS} healthy servers, with {helpers} helper process{'es' * (helpers != 1)}"
-    yield Measurement(f"PSS, {what} (budget 55)", "MiB", memory, name, peer_memory)
-    yield Measurement(f"idle CPU, {what} (budget 0.5)", "% core", busy, name, peer_busy)
+        with supervisord(folder, SERVERS) as (process, _client):
+            peer = watch(process)
+    what = f"{SERVERS} healthy servers, with {ours.helpers} helper process{'es' * (ours.helpers != 1)}"
+    yield from compared(what, ours, peer, budgets=(55, 0.5))
 
 
-def watch(daemon: psutil.Process) -> tuple[float, float, int]:
-    """Proportional set size in MiB, CPU in percent of one core, both with our helpers; and how many these are."""
-    time.sleep(SETTLE_S)
+def compared(
+    what: str, ours: Cost, peer: Cost | None, budgets: tuple[float | None, float | None] = (None, None)
+) -> Iterator[Measurement]:
+    """The three figures of a cost beside supervisord's with as many sleepers."""
+    memory, busy, wakes = (peer.memory_mib, peer.busy, peer.wakes) if peer else (None, None, None)
+    yield Measurement(f"PSS, {what}", "MiB", ours.memory_mib, PEER, memory, budget=budgets[0])
+    yield Measurement(f"idle CPU, {what}", "% core", ours.busy, PEER, busy, budget=budgets[1])
+    yield Measurement(f"wake-ups, {what}", "/s", ours.wakes, PEER, wakes)
+
+
+def watch(daemon: psutil.Process, settle_s: float = SETTLE_S) -> Cost:
+    """What it costs over half a minute, after it has had time to settle."""
+    time.sleep(settle_s)
     pids = [daemon.pid, *helpers_of(daemon)]
-    begin_ns, began = on_cpu_ns(pids), time.monotonic()
+    (begin_ns, begin_wakes), began = scheduled(pids), time.monotonic()
     time.sleep(WATCH_S)
-    share = (on_cpu_ns(pids) - begin_ns) / 1e9 / (time.monotonic() - began)
-    return sum(map(pss_bytes, pids)) / MIB, 100 * share, len(pids) - 1
+    end_ns, end_wakes = scheduled(pids)
+    passed_s = time.monotonic() - began
+    memory_mib = sum(map(pss_bytes, pids)) / MIB
+    return Cost(memory_mib, (end_ns - begin_ns) / 1e7 / passed_s, (end_wakes - begin_wakes) / passed_s, len(pids) - 1)
 
 
 def helpers_of(daemon: psutil.Process) -> list[int]:
@@ -54,7 +75,8 @@ def pss_bytes(pid: int) -> int:
     return int(found[1]) * 1024
 
 
-def on_cpu_ns(pids: Iterable[int]) -> int:
-    """All threads' time on a CPU; the ticks of /proc/PID/stat (10 ms) are too coarse for an idle process."""
+def scheduled(pids: Iterable[int]) -> tuple[int, int]:
+    """All threads' nanoseconds and turns on a CPU; the ticks of /proc/PID/stat (10 ms) are too coarse for the idle."""
     files = (path for pid in pids for path in Path(f"/proc/{pid}/task").glob("*/schedstat"))
-    return sum(int(path.read_text().split()[0]) for path in files)
+    fields = [path.read_text().split() for path in files]
+    return sum(int(one[0]) for one in fields), sum(int(one[2]) for one in fields)

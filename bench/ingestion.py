@@ -76,9 +76,9 @@ def ingestion() -> Iterator[Measurement]:
         what = f"log to matches, {flood.name}"
         speed, per_gb = size / seconds / 1e6, seconds * GB / size
         peer = "readline + re, 7 patterns"
-        yield Measurement(what, "MB/CPU s", speed, peer, size / regex_s / 1e6, Better.HIGHER)
+        yield Measurement(what, "MB/CPU s", speed, peer, size / regex_s / 1e6, Better.HIGHER, budget=40)
         yield Measurement(what, "MB/CPU s", speed, "mtail, 3 patterns", mtail_speed, Better.HIGHER)
-        yield Measurement(what, "CPU s/GB", per_gb, peer, regex_s * GB / size)
+        yield Measurement(what, "CPU s/GB", per_gb, peer, regex_s * GB / size, budget=1.5)
         yield Measurement(what, "CPU s/GB", per_gb, "grep -E, 7 patterns", grep_s * GB / size)
 
 
