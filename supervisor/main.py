@@ -99,6 +99,12 @@ def _check(arguments: Sequence[str]) -> int:
     return check(arguments)
 
 
+def _convert(arguments: Sequence[str]) -> int:
+    from supervisor.convert import main as convert
+
+    return convert(arguments)
+
+
 def _demo(arguments: Sequence[str]) -> int:
     from supervisor.demo import main as show
 
@@ -117,6 +123,7 @@ COMMANDS = {
     "check": Command("say before a start what would end it: sglsup check FILE | -- CMD...", _check),
     "diagnose": Command("tell from a log what happened: sglsup diagnose LOG", _diagnose),
     "replay": Command("judge a recorded night by today's rules: sglsup replay JOURNAL|LOG", _replay),
+    "convert": Command("write supervisord's configuration, or a unit, as ours: sglsup convert FILE", _convert),
     "demo": Command("two fake servers, one of which stalls, live in the terminal", _demo),
     "version": Command("print the version", _version),
 }

@@ -1,0 +1,157 @@
+"""Reads a supervisord configuration as supervisord 4 does: sections, [include], comments, %(NAME)s."""
+
+from __future__ import annotations
+
+import configparser
+import glob
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+from supervisor.convert.draft import ConversionError
+
+FILE_BYTES_MAX = 4 * 2**20
+FILES_MAX = 1000
+_HERE = "%(here)s"
+_WORD_CHARACTERS = "/.+-():"  # what a value of environment= may hold without quotes, beside shlex's own
+_TRUE, _FALSE = ("yes", "true", "on", "1"), ("no", "false", "off", "0")
+_BYTES = {"kb": 2**10, "mb": 2**20, "gb": 2**30}
+_FORMAT_MAX = 4  # digits of a width: `%(x)99999999d` would be a text of that length
+
+
+class Ini:
+    """All sections of a file and of what it includes."""
+
+    def __init__(self, path: Path, environment: Mapping[str, str], host: str) -> None:
+        self._parser = configparser.RawConfigParser(inline_comment_prefixes=(";", "#"), strict=False)
+        self.path = path
+        self.expansions = {f"ENV_{name}": value for name, value in environment.items()}
+        self.expansions |= {"host_node_name": host}
+        self.missing: list[str] = []  # patterns of [include] that match no file
+        self._read(path)
+        self._include()
+        self._expand_here(path.parent)
+
+    def sections(self) -> list[str]:
+        return self._parser.sections()
+
+    def names(self, section: str) -> list[str]:
+        """The options that the section has, in lower case as the parser keeps them."""
+        return [name for name, _ in self._parser.items(section)] if self._parser.has_section(section) else []
+
+    def raw(self, section: str, option: str) -> str | None:
+        """A value as it stands in the file."""
+        return self._parser.get(section, option, fallback=None)
+
+    def text(self, section: str, option: str, more: Mapping[str, object] | None = None) -> str | None:
+        """A value with its %(NAME)s expanded; None when it is not set."""
+        value = self.raw(section, option)
+        return None if value is None else self.expanded(value, f"[{section}] {option}", more or {})
+
+    def expanded(self, value: str, place: str, more: Mapping[str, object]) -> str:
+        """`value` with every %(NAME)s replaced. Raises ConversionError for a name that is not known."""
+        if re.search(rf"%(?:\([^)]*\))?[-#0 +]*(?:\d{{{_FORMAT_MAX},}}|\*|\d*\.\d{{{_FORMAT_MAX},}})", value):
+            raise ConversionError(f"{place}: its width is out of all measure")
+        try:
+            return value % {**self.expansions, **more}
+        except KeyError as unknown:
+            name = str(unknown.args[0])
+            raise ConversionError(f"{place}: {_unknown(name)}") from None
+        except (ValueError, TypeError, OverflowError) as problem:
+            raise ConversionError(f"{place}: {problem}; a plain percent sign is written %%") from None
+
+    def _read(self, path: Path) -> None:
+        try:
+            data = path.read_bytes()
+            if len(data) > FILE_BYTES_MAX:
+                raise ConversionError(f"{path}: is {len(data)} bytes long, at most {FILE_BYTES_MAX} are read")
+            self._parser.read_string(data.decode(), str(path))
+        except OSError as problem:
+            raise ConversionError(f"{path}: {problem.strerror}") from None
+        except UnicodeDecodeError as problem:
+            raise ConversionError(f"{path}: byte {problem.start} is not UTF-8") from None
+        except (configparser.Error, AttributeError, ValueError) as problem:
+            # AttributeError: CPython's parser (up to 3.12) on a continuation of an option without a value
+            raise ConversionError(f"{path}: {' '.join(str(problem).split())}") from None
+
+    def _include(self) -> None:
+        """Files named by the first file alone, as supervisord does not look into those of included ones."""
+        if not self._parser.has_section("include"):
+            return
+        self._expand_here(self.path.parent)
+        files = self.text("include", "files")
+        if files is None:
+            raise ConversionError("[include] has no files")
+        for pattern in files.split():
+            found = sorted(glob.glob(os.path.join(self.path.parent, pattern)))
+            if not found:
+                self.missing.append(pattern)
+            if len(found) > FILES_MAX:
+                raise ConversionError(f"[include] files: {pattern} matches more than {FILES_MAX} files")
+            for name in found:
+                self._read(Path(name))
+                self._expand_here(Path(name).parent)
+
+    def _expand_here(self, folder: Path) -> None:
+        """%(here)s is the folder of the file in which it stands."""
+        for section in self._parser.sections():
+            for name, value in self._parser.items(section):
+                if _HERE in value:
+                    self._parser.set(section, name, value.replace(_HERE, str(folder)))
+
+
+def _unknown(name: str) -> str:
+    if name.startswith("ENV_"):
+        return f"%({name})s is not set here; call this command with the environment of supervisord"
+    return f"%({name})s is not known to supervisord, and not here"
+
+
+def pairs(text: str, place: str) -> dict[str, str]:
+    """KEY=value,KEY="value" as supervisord cuts it. Raises ConversionError."""
+    lexer = shlex.shlex(text)
+    lexer.wordchars += _WORD_CHARACTERS
+    try:
+        tokens = list(lexer)
+    except ValueError as problem:
+        raise ConversionError(f"{place}: {str(problem).lower()}") from None
+    result: dict[str, str] = {}
+    for at in range(0, len(tokens), 4):
+        match tokens[at : at + 3]:
+            case [name, "=", value]:
+                result[name] = value.strip("'\"")
+            case _:
+                raise ConversionError(f"{place}: expected KEY=value,KEY=value; values with other signs want quotes")
+    return result
+
+
+def boolean(text: str, place: str) -> bool:
+    """yes, true, on, 1 and their opposites. Raises ConversionError."""
+    word = text.lower()
+    if word not in _TRUE + _FALSE:
+        raise ConversionError(f"{place}: expected true or false, got {text!r}")
+    return word in _TRUE
+
+
+def whole(text: str, place: str) -> int:
+    """A whole number of bounded length. Raises ConversionError."""
+    if not re.fullmatch(r"\s*[-+]?[0-9_]{1,12}\s*", text, re.ASCII):
+        raise ConversionError(f"{place}: expected a whole number, got {text[:40]!r}")
+    try:
+        return int(text)
+    except ValueError:
+        raise ConversionError(f"{place}: expected a whole number, got {text[:40]!r}") from None
+
+
+def octal(text: str, place: str) -> int:
+    """A mode such as 022. Raises ConversionError."""
+    if not re.fullmatch(r"(?:0o?)?[0-7]{1,4}", text, re.ASCII):
+        raise ConversionError(f"{place}: expected an octal mode such as 022, got {text[:40]!r}")
+    return int(text.replace("o", ""), 8)
+
+
+def byte_size(text: str, place: str) -> int:
+    """A number of bytes, KB, MB or GB, all of them powers of two here. Raises ConversionError."""
+    factor = _BYTES.get(text[-2:].lower(), 0)
+    return whole(text[:-2], place) * factor if factor else whole(text, place)
