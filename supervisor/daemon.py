@@ -53,10 +53,11 @@ from supervisor.shell.hub import Hub
 from supervisor.shell.pulse import PulseKeeper
 from supervisor.shell.reload import reload
 from supervisor.shell.roster import Roster
+from supervisor.shell.routing import Routing
 from supervisor.shell.sockets import ListenProblem, bindings
 from supervisor.shell.states import StateStore
 from supervisor.shell.trees import TreeStore, boot_id
-from supervisor.snapshot import ServerSnapshot
+from supervisor.snapshot import RouterView, ServerSnapshot
 
 log = structlog.get_logger()
 
@@ -110,6 +111,8 @@ class Daemon:
                 tasks = await stack.enter_async_context(anyio.create_task_group())
                 roster.work_in(tasks)
                 self._changes = Changes(roster, self.config, self._config_path, tasks)
+                routers = Path(self._config.daemon.state_dir) / "routers"
+                await self._routing.open(stack, roster.doors, routers, os.environ, self._tell_router)
                 for server in self._config.servers.values():
                     if inherited[server.name].saved is not None:
                         self._inherited.add(server.name)
@@ -122,6 +125,7 @@ class Daemon:
                     ("signals", self._signals),
                     ("systemd", self._tell_systemd),
                     ("hooks", self._hooks.run),
+                    ("routers", partial(self._routing.run, self.changed)),
                     ("log archive", self._archivist.run),
                     ("pulse", partial(self._pulse.run, roster.configs, self.gpus, roster.readers)),
                 ):
@@ -146,6 +150,7 @@ class Daemon:
             stack.callback(cgroups.remove)
         self._pulse = PulseKeeper(state, Path(daemon.log_dir), self._overdue_s, self._host_traffic)
         self._devices = Devices(state, lambda pid: server_of(pid, self._places), self._hub.publish)
+        self._routing = Routing(self._config)
         self._hooks = Hooks(state / "hooks", await stack.enter_async_context(Messenger()), daemon.hooks)
         return Host(
             journal=journal,
@@ -161,6 +166,7 @@ class Daemon:
             household=Household(),  # before the first helper process: they inherit its mark
             history=HistoryStore(state / "history"),
             hooks=self._hooks,
+            routing=self._routing,
             evidence_dir=state / "evidence",
             heard=self._pulse.hear,
         )
@@ -284,6 +290,12 @@ class Daemon:
         if change.facet in ("lifecycle", "verdict", "phase", "goal"):
             log.info(change.facet, server=server, **{"from": change.before, "to": change.after}, reason=change.reason)
 
+    def _tell_router(self, server: str, before: RouterView, now: RouterView) -> None:
+        """A router has taken a server, let go of it, or cannot be asked any more."""
+        self._events.add(clock.now(), server, f"router {now.name}", before.state, now.state, now.reason, 0)
+        log.info("router", server=server, router=now.name, **{"from": before.state, "to": now.state}, reason=now.reason)
+        self._hub.publish()
+
     def _settle(self, server: str, change: Announce) -> None:
         """What the end of an attempt means for the devices. A quarantined server keeps its own: are they free?"""
         if change.after in (State.STOPPED, State.FATAL):
@@ -313,8 +325,10 @@ class Daemon:
         return self._devices.release(device)
 
     def _with_devices(self, snapshot: ServerSnapshot) -> ServerSnapshot:
-        leased = self._devices.leased(snapshot.name)
-        return msgspec.structs.replace(snapshot, gpus=leased) if leased else snapshot
+        leased, routers = self._devices.leased(snapshot.name), self._routing.views(snapshot.name)
+        if not leased and not routers:
+            return snapshot
+        return msgspec.structs.replace(snapshot, gpus=leased or snapshot.gpus, routers=routers)
 
     def clock(self) -> Clock:
         """Now."""

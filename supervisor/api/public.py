@@ -29,6 +29,8 @@ def public_server(snapshot: ServerSnapshot) -> ServerSnapshot:
         log_path="",
         votes=tuple(replace(vote, text="") for vote in snapshot.votes),
         incidents=(),
+        drain=None if snapshot.drain is None else replace(snapshot.drain, note=""),
+        routers=tuple(replace(router, reason="") for router in snapshot.routers),
     )
 
 

@@ -37,6 +37,7 @@ def _tell(snapshot: ServerSnapshot, clock: Clock, failure: Failure | None) -> It
         if snapshot.diagnosis is not None:
             yield from cause_of(snapshot.diagnosis)
     yield from (f"before the start: {finding}." for finding in snapshot.findings)
+    yield from (f"router {one.name}: {one.state}{one.reason and f' ({one.reason})'}." for one in snapshot.routers)
     yield from _next(snapshot, clock)
 
 

@@ -7,7 +7,7 @@ import re
 import time
 
 from supervisor.api.control import Clock
-from supervisor.snapshot import ServerSnapshot, StartupView
+from supervisor.snapshot import DrainView, ServerSnapshot, StartupView
 from supervisor.units import format_duration
 
 
@@ -58,7 +58,7 @@ def is_healthy(snapshot: ServerSnapshot) -> bool:
 def describe(snapshot: ServerSnapshot, clock: Clock) -> str:
     """The third column of `status`."""
     paused = [] if snapshot.maintenance is None else ["paused"]
-    parts = [_main_part(snapshot, clock), *_restarts(snapshot), *paused]
+    parts = [_main_part(snapshot, clock), *_routers(snapshot), *_restarts(snapshot), *paused]
     return ", ".join(part for part in parts if part)
 
 
@@ -68,6 +68,8 @@ def _main_part(snapshot: ServerSnapshot, clock: Clock) -> str:
             return _running(snapshot, clock)
         case "starting":
             return _starting(snapshot, clock)
+        case "draining" if snapshot.drain is not None:
+            return _draining(snapshot, snapshot.drain, clock)
         case "backoff":
             return _backoff(snapshot, clock)
         case "stopped" if snapshot.exit is None:
@@ -136,6 +138,26 @@ def _backoff(snapshot: ServerSnapshot, clock: Clock) -> str:
         parts.append(f"next start in {format_duration(max(0.0, snapshot.backoff_until - clock.monotonic))}")
     told = cause[: count.start()] if count else cause
     return f"{', '.join(parts)}: {told}" if parts else told
+
+
+def _draining(snapshot: ServerSnapshot, drain: DrainView, clock: Clock) -> str:
+    """What runs, how long it may, and why nobody knows."""
+    parts = ["leaving its routers"] if snapshot.stop_stage == "leave" else []
+    if drain.requests is None:
+        parts.append("running requests are not known")
+    else:
+        parts.append(f"{drain.requests} request{'' if drain.requests == 1 else 's'} running")
+    if drain.until is not None:
+        parts.append(f"{format_duration(max(0.0, drain.until - clock.monotonic))} left")
+    return f"draining: {', '.join(parts)}" + (f"; {drain.note}" if drain.note else "")
+
+
+def _routers(snapshot: ServerSnapshot) -> list[str]:
+    """Of a serving server, what it misses; the reasons are for `why`."""
+    if snapshot.lifecycle.value != "running":
+        return []
+    missed = [router for router in snapshot.routers if router.state in ("unreachable", "joining")]
+    return [f"router {router.name} {router.state}" for router in missed]
 
 
 def _under_way(snapshot: ServerSnapshot, clock: Clock) -> str:

@@ -41,9 +41,7 @@ def load(path: str | Path) -> Config:
         reading.routers(file, table.pop("router", {}))
         known = ("daemon", *_TABLES) if file == main else _TABLES
         reading.blame(file, [(key, unknown_key(key, known)) for key in table])
-    config = Config(
-        daemon=daemon, servers=reading.found, groups=reading.found_groups, routers=reading.found_routers
-    )
+    config = Config(daemon=daemon, servers=reading.found, groups=reading.found_groups, routers=reading.found_routers)
     if not reading.problems:
         for key, text in (*check_collisions(config), *check_groups(config), *check_routers(config)):
             reading.blame(reading.file_of(key), [(key, text)])

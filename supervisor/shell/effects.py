@@ -16,8 +16,10 @@ from supervisor.actions import (
     AnyAction,
     AskCanary,
     CheckDevices,
+    CountRequests,
     KeepEvidence,
     KillTree,
+    LeaveRouters,
     Probe,
     Remember,
     SignalTree,
@@ -35,6 +37,8 @@ from supervisor.events import (
     LogUnreadable,
     Probed,
     ProbeOutcome,
+    RequestsCounted,
+    RoutersLeft,
     Spawned,
     SpawnFailed,
     TreeEmptied,
@@ -123,6 +127,10 @@ class Effects:
                 self._begin(self._remember, action)
             case AskCanary():
                 self._begin(self._ask_canary, action)
+            case LeaveRouters():
+                self._begin(self._leave_routers, action)
+            case CountRequests():
+                self._begin(self._count_requests, action)
             case _:
                 pass  # announcements are the loop's affair
 
@@ -212,6 +220,16 @@ class Effects:
                 self._watch.quiet()
             with contextlib.suppress(PermissionError):  # a setuid leader: the kill after the grace period tells
                 self._tree.signal(action.signal)
+
+    async def _leave_routers(self, action: LeaveRouters) -> None:
+        problem = await self._host.routing.leave(self._settings.name, action.limit_s)
+        await self._post(RoutersLeft(action.attempt, problem))
+
+    async def _count_requests(self, action: CountRequests) -> None:
+        if self._watch is not None and self._tree is not None and self._tree.attempt == action.attempt:
+            await self._watch.count(action)
+        else:
+            await self._post(RequestsCounted(action.attempt, None, "nobody watches it"))
 
     async def _kill(self, action: KillTree) -> None:
         tree = self._tree

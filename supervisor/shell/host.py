@@ -18,6 +18,7 @@ from supervisor.shell.history import HistoryStore
 from supervisor.shell.hooks import Hooks
 from supervisor.shell.hub import Hub
 from supervisor.shell.portbook import PortBook
+from supervisor.shell.routing import Routing
 from supervisor.shell.trees import TreeStore
 
 
@@ -41,6 +42,7 @@ class Host:
     evidence_dir: Path = field(default=Path())
     kernel_heard: bool = False  # the kernel's log is read: what it does not tell has not happened
     ports: PortBook = field(default_factory=PortBook)
+    routing: Routing = field(default_factory=Routing)
     findings: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of each server's last preflight
     heard: Callable[[str, AnyEvent | AnyAction], None] = lambda _, __: None  # counts what passes through a mailbox
 

@@ -21,7 +21,7 @@ from supervisor.core.resolve import resolve
 from supervisor.core.server import Server
 from supervisor.edge.process import Tree
 from supervisor.events import StartRequested, StopRequested, Ticked
-from supervisor.profile import CommandFacts, Profile, facts, load_profile
+from supervisor.profile import CommandFacts, Profile, api_key, facts, load_profile
 from supervisor.saved import SavedServer
 from supervisor.shell import clock
 from supervisor.shell.adoption import Inheritance, recall
@@ -29,6 +29,7 @@ from supervisor.shell.effects import Effects
 from supervisor.shell.host import Host
 from supervisor.shell.logfeed import LogFeed
 from supervisor.shell.loop import ServerLoop
+from supervisor.shell.router import Door
 from supervisor.shell.states import StateStore
 from supervisor.snapshot import ServerSnapshot
 
@@ -109,6 +110,10 @@ class Roster:
         """The configurations in force."""
         return {name: seat.config for name, seat in self._seats.items()}
 
+    def doors(self) -> dict[str, Door]:
+        """Where requests go, of the servers that can have any: a node of several has no port of its own."""
+        return {name: _door(seat) for name, seat in self._seats.items() if seat.known.node_rank == 0 and _port(seat)}
+
     def is_up(self, name: str) -> bool:
         """Whether it is wanted up, or not at rest yet."""
         loop = self._seats[name].loop
@@ -187,7 +192,7 @@ class Roster:
         assert self._tasks is not None  # noqa: S101 - `work_in` comes first
         profile = load_profile(config.engine)
         known = facts(profile, config.command, config.host)
-        settings = resolve(config, profile, known)
+        settings = resolve(config, profile, known, leave_limit_s=self._host.routing.limit_s(config.name))
         learnt, last = self._host.history.read(config.name), self._host.last_attempt(config.name)
         server = Server(settings, profile, known, clock.monotonic(), last, learnt)
         seat = Seat(config, profile, known, ServerLoop(server, self._host, self._announce, self._save))
@@ -255,6 +260,15 @@ class Roster:
     def _saved(self, server: Server, config: ServerConfig) -> SavedServer:
         saved = server.save(self._states.boot_id, config_hash(config))
         return msgspec.structs.replace(saved, devices=self._host.devices.leased(saved.name))
+
+
+def _port(seat: Seat) -> int:
+    return seat.loop.server.settings.port
+
+
+def _door(seat: Seat) -> Door:
+    key = api_key(seat.profile, seat.config.command)
+    return Door(seat.known.host, _port(seat), seat.known.disaggregation, key, seat.loop.snapshot())
 
 
 def _calm(loop: ServerLoop) -> bool:

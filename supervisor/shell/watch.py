@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection
 import anyio
 import msgspec
 
-from supervisor.actions import AskCanary
+from supervisor.actions import AskCanary, CountRequests
 from supervisor.core.rules import rule_index
 from supervisor.core.settings import Settings
 from supervisor.edge import canary, engine_metrics
@@ -16,7 +16,7 @@ from supervisor.edge.evidence import Subject
 from supervisor.edge.probe import connectable, local_client
 from supervisor.edge.process import Tree
 from supervisor.edge.treewatch import Rules, TreeWatch
-from supervisor.events import AnyEvent, DeviceMemorySampled, EngineSampled, RoleDied
+from supervisor.events import AnyEvent, DeviceMemorySampled, EngineSampled, RequestsCounted, RoleDied
 from supervisor.profile import CommandFacts, Profile
 from supervisor.shell import clock
 from supervisor.shell.host import Host
@@ -113,6 +113,16 @@ class ServerWatch:
         if self._base and not self._client.is_closed:
             await self._post(await canary.ask(self._client, action, self._base, self._profile.canary, self._api_key))
 
+    async def count(self, action: CountRequests) -> None:
+        """How many requests the engine has now; its counters are posted as well."""
+        if not self._base or self._client.is_closed:
+            await self._post(RequestsCounted(action.attempt, None, "no port is known where it could be asked"))
+            return
+        read = await engine_metrics.read(self._client, action.attempt, self._base, self._profile.metrics, self._api_key)
+        if isinstance(read, EngineSampled):
+            await self._post(read)
+        await self._post(_counted(action.attempt, read))
+
     # --- processes and devices -----------------------------------------------------------------------------------
 
     async def _samples(self) -> None:
@@ -159,7 +169,7 @@ class ServerWatch:
         pause_s = self._periods.starting_s
         while True:
             await anyio.sleep(pause_s)
-            pause_s = await self._count() if self._serving() else self._periods.starting_s
+            pause_s = await self._count() if self._countable() else self._periods.starting_s
 
     async def _count(self) -> float:
         """Read the counters once; after how many seconds it is worth while again."""
@@ -168,11 +178,22 @@ class ServerWatch:
         )
         if isinstance(read, EngineSampled):
             await self._post(read)
-            return self._periods.serving_s
+            return self._period_s()
         return self._periods.absent_s if read.absent else self._periods.serving_s
 
     def _serving(self) -> bool:
         return self._snapshot().lifecycle.value == "running"
 
+    def _countable(self) -> bool:
+        return self._snapshot().lifecycle.value in ("running", "draining")
+
     def _period_s(self) -> float:
         return self._periods.serving_s if self._serving() else self._periods.starting_s
+
+
+def _counted(attempt: int, read: EngineSampled | engine_metrics.NoCounters) -> RequestsCounted:
+    if not isinstance(read, EngineSampled):
+        return RequestsCounted(attempt, None, read.reason)
+    if read.running is None:
+        return RequestsCounted(attempt, None, "its metrics page does not count running requests")
+    return RequestsCounted(attempt, int(read.running + (read.queued or 0)))

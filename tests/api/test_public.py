@@ -7,9 +7,11 @@ import msgspec
 
 from supervisor.snapshot import (
     DiagnosisView,
+    DrainView,
     ExitView,
     FacetView,
     RankView,
+    RouterView,
     StartupView,
     VoteView,
 )
@@ -36,6 +38,8 @@ def telling() -> dict[str, object]:
         "evidence_path": f"/e/{SECRET}",
         "log_path": f"/l/{SECRET}",
         "votes": (VoteView("log", "still", 100.0, SECRET),),
+        "drain": DrainView(3, 120.0, SECRET),
+        "routers": (RouterView("front", "unreachable", SECRET),),
         "incidents": (msgspec.structs.replace(STALL, reason=SECRET),),
     }
 

@@ -14,6 +14,7 @@ from supervisor.snapshot import (
     FacetView,
     IncidentView,
     RankView,
+    RouterView,
     StartupView,
     StopView,
     VoteView,
@@ -206,3 +207,9 @@ def test_a_stop_under_way_tells_its_step_and_its_reason() -> None:
         "kimi is STOPPING (evidence for 3 s); it is wanted up.",
         f"stopping for 3 s: {STALLED}.",
     )
+
+
+def test_routers_are_told_with_their_reasons() -> None:
+    routers = (RouterView("front", "joined"), RouterView("back", "unreachable", "nobody listens"))
+    told = sentences(snapshot("kimi", routers=routers), NOW)
+    assert told[-2:] == ("router front: joined.", "router back: unreachable (nobody listens).")

@@ -9,10 +9,12 @@ from supervisor.api.words import State, describe, is_healthy, state_of
 from supervisor.core import lifecycle
 from supervisor.snapshot import (
     DiagnosisView,
+    DrainView,
     ExitView,
     FacetView,
     ProgressView,
     RankView,
+    RouterView,
     ServerSnapshot,
     StartupView,
 )
@@ -163,6 +165,25 @@ def test_quarantined_says_so() -> None:
 def test_what_is_under_way_shows_for_how_long(state: str) -> None:
     assert described(state, stop_stage="kill").startswith("kill for 1 m")
     assert described(state, lifecycle=FacetView(state, 100.0, "stop asked")) == "stop asked for 1 m"
+
+
+@pytest.mark.parametrize(
+    ("stage", "drain", "text"),
+    [
+        ("requests", DrainView(3, 200.0), "draining: 3 requests running, 40 s left"),
+        ("term", DrainView(1, 159.0), "draining: 1 request running, 0 s left"),
+        ("leave", DrainView(0, 200.0), "draining: leaving its routers, 0 requests running, 40 s left"),
+        ("term", DrainView(None, 200.0, "no page"), "draining: running requests are not known, 40 s left; no page"),
+    ],
+)
+def test_a_drain_tells_what_runs_and_how_long_it_may(stage: str, drain: DrainView, text: str) -> None:
+    assert described("draining", stop_stage=stage, drain=drain) == text
+
+
+def test_a_serving_server_tells_which_router_does_not_have_it() -> None:
+    routers = (RouterView("front", "joined"), RouterView("back", "unreachable", "nobody listens"))
+    assert described("running", routers=routers).endswith("uptime 0:01:00, router back unreachable")
+    assert "router" not in described("stopped", routers=routers)
 
 
 def test_healthy_is_running_and_ready() -> None:

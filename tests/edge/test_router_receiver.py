@@ -35,7 +35,7 @@ async def receiver(inbox: Inbox) -> AsyncIterator[Receiver]:
 
 
 def listed(*urls: str) -> Listed:
-    return Listed(frozenset(urls), frozenset(urls))
+    return Listed(frozenset(urls), frozenset(urls), complete=False)
 
 
 async def test_a_new_receiver_is_told_of_everybody_once() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from supervisor.snapshot import DeadlineView, StopView
+from supervisor.snapshot import DeadlineView, RouterView, StopView
 
 
 class Facet(msgspec.Struct, frozen=True):
@@ -25,6 +25,14 @@ class Progress(msgspec.Struct, frozen=True):
     unit: str = ""
     rate_per_s: float | None = None
     eta_s: float | None = None
+
+
+class Drain(msgspec.Struct, frozen=True):
+    """What a draining server has left: requests, null when nobody knows (`note` says why), and time."""
+
+    requests: int | None
+    left_s: float | None
+    note: str = ""
 
 
 class Rank(msgspec.Struct, frozen=True):
@@ -154,6 +162,8 @@ class Server(msgspec.Struct, frozen=True):
     capacity_tokens: int | None
     capacity_expected: int | None
     findings: tuple[str, ...] = ()
+    drain: Drain | None = None
+    routers: tuple[RouterView, ...] = ()
 
 
 class Brief(msgspec.Struct, frozen=True):

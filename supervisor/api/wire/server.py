@@ -7,6 +7,7 @@ import signal as signals
 from supervisor.api.control import Clock
 from supervisor.api.wire.model import (
     Diagnosis,
+    Drain,
     Evidence,
     Exit,
     Facet,
@@ -22,6 +23,7 @@ from supervisor.api.wire.moments import ago, iso, iso_or_none, seconds
 from supervisor.api.words import describe, is_healthy, state_of
 from supervisor.snapshot import (
     DiagnosisView,
+    DrainView,
     ExitView,
     FacetView,
     ProgressView,
@@ -79,7 +81,14 @@ def server(snapshot: ServerSnapshot, clock: Clock) -> Server:
         capacity_tokens=snapshot.capacity_tokens,
         capacity_expected=snapshot.capacity_expected,
         findings=snapshot.findings,
+        drain=None if snapshot.drain is None else _drain(snapshot.drain, clock),
+        routers=snapshot.routers,
     )
+
+
+def _drain(view: DrainView, clock: Clock) -> Drain:
+    left_s = None if view.until is None else seconds(view.until - clock.monotonic)
+    return Drain(view.requests, left_s, view.note)
 
 
 def _vote(view: VoteView, clock: Clock) -> Vote:

@@ -20,10 +20,14 @@ class Worker(msgspec.Struct, frozen=True):
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """Whom the router has now, by their addresses. `ready`: those of them that it hands requests to."""
+    """Whom the router has now, by their addresses. `ready`: those of them that it hands requests to.
+
+    `complete` is False when the router cannot be asked, and this is only what it has confirmed.
+    """
 
     urls: frozenset[str]
     ready: frozenset[str]
+    complete: bool = True
 
 
 class Trouble(msgspec.Struct, frozen=True):

@@ -37,7 +37,7 @@ class Receiver:
 
     async def listed(self) -> Listed | Trouble:
         """Those whose joining it has confirmed."""
-        return Listed(frozenset(self._joined), frozenset(self._joined))
+        return Listed(frozenset(self._joined), frozenset(self._joined), complete=False)
 
     async def change(self, joining: Sequence[Worker], leaving: Sequence[Worker]) -> Trouble | None:
         """All are told, those who leave first; the first trouble is answered."""

@@ -1,0 +1,196 @@
+"""Keeps one router as it is to be: looks whom it has, tells it what is missing, again and again."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import msgspec
+import structlog
+
+from supervisor.config import RouterConfig
+from supervisor.core.routing import Place, Plan, place_of, plan, retry_s, settled, view
+from supervisor.edge.probe import connectable
+from supervisor.edge.router import Listed, Router, Trouble, Worker
+from supervisor.shell import clock
+from supervisor.shell.smallfile import UnusableFileError, read_json, replace_json
+from supervisor.snapshot import RouterView, ServerSnapshot
+
+log = structlog.get_logger()
+
+OFFER_AGAIN_S = 5.0  # an addition that a gateway has queued needs the server's answer first
+_SOON_S = 0.1
+_SOON_MAX_S = 1.0
+_NOBODY = Listed(frozenset(), frozenset())
+
+
+class Door(msgspec.Struct, frozen=True):
+    """Where requests to a server go, and how it is now."""
+
+    host: str
+    port: int
+    role: str
+    key: str
+    snapshot: ServerSnapshot
+
+
+Doors = Callable[[], Mapping[str, Door]]  # the servers that can have requests, by name
+Tell = Callable[[str, RouterView, RouterView], None]  # of a server: how it stood with the router, how it stands now
+
+
+class RouterKeeper:
+    """One router. `run` looks; `let_go` looks at once, and again until a server is out."""
+
+    def __init__(
+        self, config: RouterConfig, router: Router, doors: Doors, directory: Path, tell: Tell = lambda *_: None
+    ) -> None:
+        self.config = config
+        self.reachable: bool | None = None  # None: not asked yet
+        self.trouble = ""
+        self._router = router
+        self._doors = doors
+        self._path = directory / f"{config.name}.json"
+        self._tell = tell
+        self._lock = anyio.Lock()
+        self._listed = _NOBODY
+        self._failures = 0
+        self._hasty = 0  # looks in a row that found it not settled
+        self._earlier: set[str] = set()  # addresses that were ours: they are taken out when nobody has them any more
+        self._offered: dict[str, float] = {}
+        self._seen: dict[str, Place] = {}
+        self._views: dict[str, RouterView] = {}
+
+    @property
+    def has(self) -> int:
+        """How many servers of ours it hands requests to, as far as it can be asked."""
+        return len(self._listed.ready & self._places().keys())
+
+    # --- looking again and again ---------------------------------------------------------------------------------
+
+    async def run(self, changed: Callable[[int], Awaitable[int]]) -> None:
+        """Until cancelled. `changed` waits for the next change of any server."""
+        self._earlier |= await anyio.to_thread.run_sync(self._read)
+        while True:
+            await self.look()
+            await self._pause(changed)
+
+    async def _pause(self, changed: Callable[[int], Awaitable[int]]) -> None:
+        """Until the next look is due, or a server's place has changed."""
+        seen = -1
+        with anyio.move_on_after(self._pause_s()):
+            while self._places() == self._seen:
+                seen = await changed(seen)
+
+    def _pause_s(self) -> float:
+        if self._failures:
+            return min(retry_s(self._failures), max(self.config.period_s, 1.0))
+        if self._hasty:
+            return min(_SOON_S * self._hasty, _SOON_MAX_S)
+        return self.config.period_s
+
+    async def let_go(self, server: str) -> None:
+        """Return when the router has confirmed that the server gets no new requests; the caller bounds it."""
+        while True:
+            await self.look()
+            if self.reachable and self._url_of(server) not in self._listed.urls:
+                return
+            await anyio.sleep(min(_SOON_S * max(1, self._hasty, self._failures), _SOON_MAX_S))
+
+    # --- one look ------------------------------------------------------------------------------------------------
+
+    async def look(self) -> None:
+        """Ask, tell what is missing, ask again."""
+        async with self._lock:
+            self._seen = places = self._places()
+            listed = await self._router.listed()
+            trouble = listed if isinstance(listed, Trouble) else None
+            if isinstance(listed, Listed) and (due := self._due(listed, places)) is not None:
+                trouble = await self._change(due)
+                again = await self._router.listed()
+                listed, trouble = again, trouble or (again if isinstance(again, Trouble) else None)
+            self._note(listed, trouble, places)
+
+    def _due(self, listed: Listed, places: Mapping[str, Place]) -> Plan | None:
+        due = plan(places, listed.urls, self._earlier, complete=listed.complete)
+        joining = tuple(url for url in due.joining if self._may_offer(url))
+        return Plan(joining, due.leaving) if joining or due.leaving else None
+
+    async def _change(self, due: Plan) -> Trouble | None:
+        workers = {worker.url: worker for worker in self._workers()}
+        await self._remember(due.joining)
+        self._offered |= dict.fromkeys(due.joining, clock.monotonic())
+        joining = [workers[url] for url in due.joining]
+        return await self._router.change(joining, [workers.get(url) or Worker("", url) for url in due.leaving])
+
+    def _may_offer(self, url: str) -> bool:
+        return clock.monotonic() - self._offered.get(url, -math.inf) >= OFFER_AGAIN_S
+
+    def _note(self, listed: Listed | Trouble, trouble: Trouble | None, places: Mapping[str, Place]) -> None:
+        reason = trouble.reason if trouble is not None else ""
+        reachable = isinstance(listed, Listed) and (listed.complete or trouble is None)
+        if (reachable, reason) != (self.reachable, self.trouble):
+            say = log.info if trouble is None else log.warning
+            say("router", router=self.config.name, reachable=reachable, problem=reason)
+        self._listed = listed if isinstance(listed, Listed) else self._listed
+        self.reachable, self.trouble = reachable, reason
+        self._failures = 0 if trouble is None else self._failures + 1
+        calm = settled(places, self._listed.urls, self._listed.ready)
+        self._hasty = 0 if calm else self._hasty + 1
+        for url in self._listed.ready | {url for url, place in places.items() if place is not Place.IN}:
+            self._offered.pop(url, None)
+        self._tell_changes()
+
+    def _tell_changes(self) -> None:
+        for name in self._doors():
+            before, now = self._views.get(name), self.view(name)
+            self._views[name] = now
+            if before is None or before.state != now.state:
+                self._tell(name, before or RouterView(self.config.name, ""), now)
+
+    # --- servers as it knows them --------------------------------------------------------------------------------
+
+    def view(self, server: str) -> RouterView:
+        """How a server stands with this router."""
+        name = self.config.name
+        if not self.reachable:
+            return RouterView(name, "unreachable", self.trouble or "not asked yet")
+        place, url = self._place_of(server), self._url_of(server)
+        return view(name, place, url, self._listed.urls, self._listed.ready, self.trouble)
+
+    def _place_of(self, server: str) -> Place:
+        door = self._doors().get(server)
+        return Place.OUT if door is None else place_of(door.snapshot)
+
+    def _url_of(self, server: str) -> str:
+        door = self._doors().get(server)
+        return "" if door is None else self._url(door)
+
+    def _url(self, door: Door) -> str:
+        return f"http://{connectable(self.config.host or door.host)}:{door.port}"
+
+    def _places(self) -> dict[str, Place]:
+        return {self._url(door): place_of(door.snapshot) for door in self._doors().values()}
+
+    def _workers(self) -> list[Worker]:
+        return [Worker(name, self._url(door), door.role, door.key) for name, door in self._doors().items()]
+
+    # --- what must survive us ------------------------------------------------------------------------------------
+
+    async def _remember(self, joining: Collection[str]) -> None:
+        """Before the router has them: a configuration that forgets a server must not leave it there."""
+        if set(joining) <= self._earlier:
+            return
+        self._earlier |= set(joining)
+        with contextlib.suppress(OSError):  # a full disk: whoever is still configured is known anyway
+            await anyio.to_thread.run_sync(replace_json, self._path, sorted(self._earlier))
+
+    def _read(self) -> set[str]:
+        try:
+            return set(read_json(self._path, tuple[str, ...]) or ())
+        except UnusableFileError as problem:
+            log.warning("router", router=self.config.name, problem=str(problem))
+            return set()

@@ -1,0 +1,99 @@
+"""Who belongs into a router, and what has to be done about it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.core.routing import Place, Plan, place_of, plan, retry_s, settled, view
+from supervisor.snapshot import FacetView, RouterView, ServerSnapshot
+
+A, B, C, FOREIGN = "http://h:1", "http://h:2", "http://h:3", "http://other:1"
+
+
+def snapshot(lifecycle: str, readiness: str) -> ServerSnapshot:
+    unknown = FacetView("unknown", 0.0)
+    return ServerSnapshot(
+        "a", 0.0, "up", FacetView(lifecycle, 0.0), unknown, unknown, FacetView(readiness, 0.0), unknown
+    )
+
+
+@pytest.mark.parametrize(
+    ("lifecycle", "readiness", "place"),
+    [
+        ("running", "success", Place.IN),
+        ("running", "failure", Place.OUT),
+        ("running", "unknown", Place.KEEP),
+        ("running", "held", Place.KEEP),
+        ("draining", "success", Place.OUT),
+        ("draining", "held", Place.OUT),
+        ("starting", "unknown", Place.OUT),
+        *((state, "unknown", Place.OUT) for state in ("stopped", "stopping", "reclaiming", "backoff", "fatal")),
+        ("quarantined", "unknown", Place.OUT),
+    ],
+)
+def test_who_belongs_into_a_router(lifecycle: str, readiness: str, place: Place) -> None:
+    assert place_of(snapshot(lifecycle, readiness)) is place
+
+
+def test_what_is_missing_joins_and_what_ends_leaves_and_others_stay() -> None:
+    places = {A: Place.IN, B: Place.OUT, C: Place.IN}
+    assert plan(places, {B, C, FOREIGN}) == Plan(joining=(A,), leaving=(B,))
+    assert plan(places, {A, C, FOREIGN}) == Plan((), ())
+
+
+def test_whose_place_nobody_knows_stays_where_he_is() -> None:
+    assert plan({A: Place.KEEP, B: Place.KEEP}, {A}) == Plan((), ())
+    assert settled({A: Place.KEEP, B: Place.KEEP}, {A}, {A})
+
+
+def test_what_was_ours_before_leaves_and_what_was_never_does_not() -> None:
+    assert plan({A: Place.IN}, {A, B, FOREIGN}, earlier=[A, B, C]) == Plan((), (B,))
+
+
+def test_who_cannot_be_asked_is_told_of_everybody_who_is_out() -> None:
+    assert plan({A: Place.OUT, B: Place.IN}, {B}, [C], complete=False) == Plan((), (A, C))
+
+
+PLACES = st.dictionaries(st.sampled_from([A, B, C]), st.sampled_from(list(Place)))
+URLS = st.frozensets(st.sampled_from([A, B, C, FOREIGN]))
+
+
+@given(PLACES, URLS, URLS.map(lambda urls: urls - {FOREIGN}))
+def test_carried_out_a_plan_settles_and_leaves_foreign_workers_alone(
+    places: dict[str, Place], listed: frozenset[str], earlier: frozenset[str]
+) -> None:
+    done = plan(places, listed, earlier)
+    after = (listed - set(done.leaving)) | set(done.joining)
+    assert settled(places, after, after)
+    assert (FOREIGN in after) == (FOREIGN in listed)
+    assert plan(places, after, earlier) == Plan((), ())
+    assert all((url in after) == (url in listed) for url, place in places.items() if place is Place.KEEP)
+
+
+@pytest.mark.parametrize(
+    ("place", "listed", "ready", "state"),
+    [
+        (Place.IN, {A}, {A}, "joined"),
+        (Place.IN, {A}, set(), "joining"),
+        (Place.IN, set(), set(), "joining"),
+        (Place.OUT, {A}, {A}, "leaving"),
+        (Place.OUT, set(), set(), "out"),
+        (Place.KEEP, {A}, {A}, "joined"),
+        (Place.KEEP, set(), set(), "out"),
+    ],
+)
+def test_how_a_server_stands_with_a_router(place: Place, listed: set[str], ready: set[str], state: str) -> None:
+    seen = view("front", place, A, listed, ready)
+    assert (seen.name, seen.state) == ("front", state)
+
+
+def test_what_a_router_refused_is_told_of_those_whom_it_concerns() -> None:
+    assert view("front", Place.IN, A, set(), set(), "does not take it").reason == "does not take it"
+    assert view("front", Place.OUT, A, {A}, {A}, "answered 500").reason == "answered 500"
+    assert view("front", Place.IN, A, {A}, {A}, "does not take another") == RouterView("front", "joined")
+
+
+def test_retries_come_ever_later_up_to_half_a_minute() -> None:
+    assert [retry_s(failures) for failures in (1, 2, 3, 7, 1000)] == [0.5, 1.0, 2.0, 30.0, 30.0]
