@@ -46,6 +46,10 @@ def test_an_unknown_key_is_refused_with_its_path() -> None:
         ({"signatures": ({"name": "s", "cause": "healthy", "pattern": "(?is).*?x"},)}, "begins with a wildcard"),
         ({"signatures": ({"name": "s", "cause": "healthy", "where": ("raw",), "pattern": "x"},)}, "has no needles"),
         ({"signatures": ({"name": "s", "cause": "healthy", "beyond": "t"},)}, "unknown signature 't'"),
+        (
+            {"causes": ({"name": "c", "restart": "no", "remedy": "lower {memory_share}"},), "signatures": ()},
+            "memory_share",
+        ),
     ],
 )
 def test_a_profile_that_contradicts_itself_is_refused(change: dict[str, object], message: str) -> None:
@@ -130,6 +134,18 @@ def test_facts_never_refuse() -> None:
 )
 def test_a_command_is_recognised_behind_wrappers(command: str, known: bool) -> None:
     assert recognises(SGLANG, shlex.split(command)) is known
+
+
+def test_shared_remedies_speak_in_each_engines_words() -> None:
+    """Values that only a log knows stay open."""
+    pools = [
+        next(one for one in load_profile(name).causes if one.name == "gpu-oom-kv-pool") for name in profile_names()
+    ]
+    assert [word in one.remedy for one, word in zip(pools, ("--mem-fraction", "--gpu-memory-utilization"), strict=True)]
+    for name in profile_names():
+        profile = load_profile(name)
+        assert not [one.name for one in (*profile.causes, *profile.signatures) if "{" in one.remedy]
+        assert len({cause.name for cause in profile.causes}) == len(profile.causes)
 
 
 def test_flags_of_the_other_engine() -> None:

@@ -36,6 +36,7 @@ class Segment(msgspec.Struct, frozen=True):
     stamp: str
     message: str
     prefixed: bool
+    speaker: str = ""  # the process, where the prefix names it
 
 
 class Kind(NamedTuple):
@@ -67,7 +68,7 @@ class LogReader:
         self._rules = rule_index(profile)
         self._signatures = signature_index(profile)
         self._attempt = attempt
-        self._blocks: dict[str, TracebackBlock] = {}  # by the tag its lines carry, "" = none
+        self._blocks: dict[str, TracebackBlock] = {}  # by the tag its lines carry or by who speaks, "" = none
         self._mistrusted = False  # raw lines may go on with a record of users' text
         self._prefixes = 0  # without any, the format was replaced and every line may be a record
         self._stamp = ""
@@ -177,11 +178,12 @@ class LogReader:
     def _record(self, segment: Segment) -> Iterator[LineMatched]:
         self._prefixes += 1
         self._stamp, self._rank = segment.stamp or self._stamp, segment.rank
-        block = self._blocks.get(segment.rank)
+        speaker = segment.speaker or segment.rank
+        block = self._blocks.get(speaker)
         if block is not None and block.prefixed and block.goes_on(segment.message):
             block.takes(segment.message, segment.number)
             return
-        for tag in {"", segment.rank} & self._blocks.keys():
+        for tag in {"", speaker} & self._blocks.keys():
             yield from self._traceback(self._blocks.pop(tag))
         self._mistrusted = segment.message.startswith(self._rules.untrusted)
         if self._mistrusted:
@@ -198,7 +200,7 @@ class LogReader:
         if TracebackBlock.begins(segment.message):  # an engine that puts its prefix before every line
             opened = TracebackBlock(segment.number, segment.rank, self._stamp, segment.message)
             opened.prefixed = True
-            self._blocks[segment.rank] = opened
+            self._blocks[speaker] = opened
             return
         yield from self._found(segment, self._signatures.record(segment.message))
 
@@ -277,7 +279,7 @@ def heading(rules: RuleIndex, line: Line) -> Segment | None:
     if prefix is None:
         return None
     rank = rules.canonical(prefix["ranks"] or "")
-    return Segment(line.number, rank, prefix["stamp"] or "", text[prefix.end() :], True)
+    return Segment(line.number, rank, prefix["stamp"] or "", text[prefix.end() :], True, rules.speaker(prefix))
 
 
 def segments(rules: RuleIndex, line: Line) -> list[Segment]:
@@ -297,7 +299,8 @@ def segments(rules: RuleIndex, line: Line) -> list[Segment]:
         following = rules.prefix.search(text, prefix.end()) if trusted else None
         end = following.start() if following is not None else len(text)
         rank = rules.canonical(prefix["ranks"] or "")
-        parts.append(Segment(line.number, rank, prefix["stamp"] or "", text[prefix.end() : end], True))
+        message = text[prefix.end() : end]
+        parts.append(Segment(line.number, rank, prefix["stamp"] or "", message, True, rules.speaker(prefix)))
         if following is None:
             break
         prefix = following

@@ -66,6 +66,8 @@ class RuleIndex:
         )
         self._tag = re.compile(profile.grammar.rank_tag) if profile.grammar.rank_tag else None
         self._tag_name = profile.grammar.rank_tag_name
+        self._speaks = "speaker" in self.prefix.groupindex
+        self._aliases = profile.grammar.rank_aliases
         self._order = profile.grammar.rank_order
         self._identity = profile.grammar.rank_identity
         self._ranks: dict[str, str] = {"": ""}
@@ -81,6 +83,10 @@ class RuleIndex:
         if found is None and self._loose is not None:
             found = self._loose.match(text)
         return found
+
+    def speaker(self, prefix: re.Match[str]) -> str:
+        """Which process says it, "" when the prefix does not tell."""
+        return prefix.groupdict().get("speaker") or "" if self._speaks else ""
 
     def unwrap(self, text: str) -> str:
         """The line without what a collector has put in front of it."""
@@ -128,6 +134,8 @@ class RuleIndex:
         return known
 
     def _canonical(self, ranks: str) -> str:
+        for other, word in self._aliases.items():
+            ranks = ranks.replace(other, word)
         words = {word: word + number for word, number in _RANK_WORD.findall(ranks)}
         identity = [name for name in self._identity if name in words]
         names = identity or [name for name in self._order if name in words]

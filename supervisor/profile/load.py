@@ -13,10 +13,11 @@ from typing import TypeVar
 
 import msgspec
 
-from supervisor.profile.parts import Include, Profile
+from supervisor.profile.parts import Cause, Include, Profile, Signature
 
 # `.*?X` searched for costs the square of the line's length when X is not in it (26 s for one 19 kB line of arguments)
 _LEADING_WILDCARD = re.compile(r"(?:\(\?[a-z]+\))?(?:\.[*+]|\(\?:\.[*+])")
+_TERM = re.compile(r"\{(\w+)\}")
 
 
 class ProfileError(ValueError):
@@ -47,14 +48,26 @@ def _join(profile: Profile, part: Include) -> Profile:
         wrappers=profile.grammar.wrappers + part.wrappers,
         benign=profile.grammar.benign + part.benign,
     )
+    own = {cause.name for cause in profile.causes}
     return msgspec.structs.replace(
         profile,
         grammar=grammar,
         compilers=profile.compilers + part.compilers,
-        signatures=profile.signatures + part.signatures,
-        causes=profile.causes + part.causes,
+        signatures=profile.signatures + tuple(_worded(one, profile.terms) for one in part.signatures),
+        causes=profile.causes + tuple(_worded(one, profile.terms) for one in part.causes if one.name not in own),
         places=profile.places + part.places,
     )
+
+
+_Advice = TypeVar("_Advice", Signature, Cause)
+
+
+def _worded(advice: _Advice, terms: dict[str, str]) -> _Advice:
+    """What to change, in the engine's own words; values that only a log knows stay open."""
+    plain, computed = advice.remedy, advice.remedy_computed
+    for term, words in terms.items():
+        plain, computed = plain.replace(f"{{{term}}}", words), computed.replace(f"{{{term}}}", words)
+    return msgspec.structs.replace(advice, remedy=plain, remedy_computed=computed)
 
 
 _T = TypeVar("_T", Profile, Include)
@@ -73,31 +86,38 @@ def _parse(name: str, kind: type[_T]) -> _T:
 def check(profile: Profile) -> None:
     """Raises ProfileError naming what contradicts itself: unknown phases or causes, broken or costly patterns."""
     phases = {phase.name for phase in profile.phases} | {phase.speculative_name for phase in profile.phases}
-    causes = {cause.name for cause in profile.causes}
     for rule in profile.rules:
         _compiles(profile.name, rule.name, rule.pattern)
         for phase in (rule.enter, rule.leave, rule.again, rule.draft):
             if phase not in phases | {""}:
                 raise ProfileError(f"profile {profile.name}: rule {rule.name!r} names an unknown phase {phase!r}")
+    causes = {cause.name for cause in profile.causes}
     names = {signature.name for signature in profile.signatures} | {""}
     for signature in profile.signatures:
-        for other in (signature.beyond, signature.together, signature.repeated, signature.closes):
-            if other not in names:
-                raise ProfileError(f"profile {profile.name}: {signature.name!r} names an unknown signature {other!r}")
-        if not signature.needles and {"record", "raw"} & set(signature.where):
-            raise ProfileError(f"profile {profile.name}: {signature.name!r} reads lines and has no needles")
-        if _LEADING_WILDCARD.match(signature.pattern) and not signature.at_start:
-            raise ProfileError(
-                f"profile {profile.name}: {signature.name!r} begins with a wildcard, which makes a search "
-                "cost the square of the line's length: leave it out"
-            )
-        for pattern in (signature.pattern, signature.frames, signature.not_frames, signature.unless):
-            _compiles(profile.name, signature.name, pattern)
-        for cause in (signature.cause, *signature.by_stage.values()):
-            if cause not in causes:
-                raise ProfileError(
-                    f"profile {profile.name}: signature {signature.name!r} names an unknown cause {cause!r}"
-                )
+        _check_signature(profile.name, signature, names, causes)
+    advised: tuple[Cause | Signature, ...] = (*profile.causes, *profile.signatures)
+    for advice in advised:
+        if missing := _TERM.findall(advice.remedy):
+            wanted = ", ".join(sorted(set(missing)))
+            raise ProfileError(f"profile {profile.name}: the remedy of {advice.name!r} needs under [terms]: {wanted}")
+
+
+def _check_signature(profile: str, signature: Signature, names: set[str], causes: set[str]) -> None:
+    for other in (signature.beyond, signature.together, signature.repeated, signature.closes):
+        if other not in names:
+            raise ProfileError(f"profile {profile}: {signature.name!r} names an unknown signature {other!r}")
+    if not signature.needles and {"record", "raw"} & set(signature.where):
+        raise ProfileError(f"profile {profile}: {signature.name!r} reads lines and has no needles")
+    if _LEADING_WILDCARD.match(signature.pattern) and not signature.at_start:
+        raise ProfileError(
+            f"profile {profile}: {signature.name!r} begins with a wildcard, which makes a search "
+            "cost the square of the line's length: leave it out"
+        )
+    for pattern in (signature.pattern, signature.frames, signature.not_frames, signature.unless):
+        _compiles(profile, signature.name, pattern)
+    for cause in (signature.cause, *signature.by_stage.values()):
+        if cause not in causes:
+            raise ProfileError(f"profile {profile}: signature {signature.name!r} names an unknown cause {cause!r}")
 
 
 def _compiles(profile: str, name: str, pattern: str) -> None:

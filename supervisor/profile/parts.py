@@ -208,13 +208,18 @@ class Place(Part, frozen=True):
 
 
 class Grammar(Part, frozen=True):
-    """How the engine writes its log."""
+    """How the engine writes its log.
+
+    `prefix` has the groups `stamp`, `ranks`, and `speaker` where it names the process: of engines that put it before
+    every line of a traceback, so that several processes may raise at once.
+    """
 
     prefix: str
     loose_prefix: str = ""  # counts at the start of a line alone
     wrappers: tuple[str, ...] = ()  # what collectors put in front of every line
     rank_order: tuple[str, ...] = ()
     rank_identity: tuple[str, ...] = ()
+    rank_aliases: dict[str, str] = {}  # other ways to write a rank's word in a prefix: " rank=" → "TP"
     lone_rank: str = "TP0"
     benign: tuple[str, ...] = ()  # starts of messages that mean nothing, however they sound
     untrusted: tuple[str, ...] = ()  # starts of messages that carry users' text
@@ -247,6 +252,7 @@ class Profile(Part, frozen=True):
     hangs: dict[str, str] = {}  # stage → what a stall there most likely is
     saturated: str = "kv-pool-exhausted"  # a full pool with requests waiting
     include: tuple[str, ...] = ()
+    terms: dict[str, str] = {}  # what shared remedies leave open: a meaning → the engine's own options and words
 
     def phase(self, name: str) -> PhaseRule:
         """The rule of that phase, also under its speculative name."""
