@@ -1,0 +1,121 @@
+"""Whose turn it is, what a server's news mean for the others, and what is left in which state."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from supervisor.core.rolling import (
+    Done,
+    Failed,
+    Member,
+    MemberState,
+    Roll,
+    RollKind,
+    RollState,
+    Wait,
+    begin,
+    ended,
+    judge,
+    noted,
+    summary,
+    turn,
+)
+from supervisor.snapshot import FacetView, IncidentView, ServerSnapshot
+
+ROLL = begin(RollKind.RESTART, ["a", "b", "a", "c"], "anna", 60.0, 1000.0)
+
+
+def seen(
+    lifecycle: str, attempt: int, readiness: str = "unknown", goal: str = "up", reason: str = ""
+) -> ServerSnapshot:
+    unknown = FacetView("unknown", 0.0)
+    return ServerSnapshot(
+        *("a", 0.0, goal, FacetView(lifecycle, 0.0, reason), unknown, unknown, FacetView(readiness, 0.0), unknown),
+        attempt=attempt,
+    )
+
+
+def test_each_has_one_turn_in_order() -> None:
+    roll, order = ROLL, []
+    while (member := turn(roll)) is not None:
+        order.append(member.name)
+        roll = noted(roll, member.name, MemberState.DONE)
+    assert order == ["a", "b", "c"]
+
+
+def test_the_one_under_way_goes_on_first() -> None:
+    roll = noted(ROLL, "b", MemberState.UNDER_WAY, attempt=4)
+    assert turn(roll) == Member("b", MemberState.UNDER_WAY, "", 4)
+    assert roll.version == ROLL.version + 1
+
+
+def test_after_the_end_nobody_has_a_turn_and_who_waited_is_untouched() -> None:
+    roll = noted(noted(ROLL, "a", MemberState.DONE), "b", MemberState.FAILED, "its start failed: status 1")
+    over = ended(roll, RollState.FAILED, 2000.0, "b: its start failed: status 1")
+    assert turn(over) is None
+    assert [one.state for one in over.members] == [MemberState.DONE, MemberState.FAILED, MemberState.UNTOUCHED]
+    assert summary(over) == (
+        "rolling restart failed: 1 of 3 done, failed b, untouched c; b: its start failed: status 1"
+    )
+
+
+def test_what_is_under_way_is_told() -> None:
+    assert summary(noted(ROLL, "a", MemberState.UNDER_WAY)) == "rolling restart running: 0 of 3 done, a under way"
+    assert summary(ended(ROLL, RollState.CANCELLED, 0.0)) == "rolling restart cancelled: 0 of 3 done, untouched a, b, c"
+
+
+@pytest.mark.parametrize(
+    "snapshot",
+    [
+        seen("draining", 3, "held"),
+        seen("stopping", 3),
+        seen("reclaiming", 3),
+        seen("running", 3, "success"),  # it has not begun to end yet
+        seen("starting", 4),
+        seen("running", 4),
+        seen("running", 4, "failure"),
+    ],
+)
+def test_on_the_way_there_is_nothing_to_say(snapshot: ServerSnapshot) -> None:
+    assert judge(3, snapshot, "") == Wait()
+
+
+def test_it_is_done_when_its_routers_have_it_again() -> None:
+    healthy = seen("running", 4, "success")
+    assert judge(3, healthy, "router front: joining") == Wait(healthy=True)
+    assert judge(3, healthy, "") == Done()
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "reason"),
+    [
+        (None, "it has been removed"),
+        (seen("running", 3, "success", goal="down"), "somebody wants it down"),
+        (seen("fatal", 4, reason="no such file"), "fatal: no such file"),
+        (seen("quarantined", 3, reason="GPU 0 is not given back"), "quarantined: GPU 0 is not given back"),
+        (seen("backoff", 4, reason="exited with status 1; restart 1"), "its start failed: exited with status 1; restart 1"),
+        (seen("reclaiming", 4), "its start failed: reclaiming"),
+        (seen("starting", 5), "its start failed: starting"),
+    ],
+)  # fmt: skip
+def test_the_first_failure_counts(snapshot: ServerSnapshot | None, reason: str) -> None:
+    assert judge(3, snapshot, "") == Failed(reason)
+
+
+def test_the_failure_is_told_in_the_words_of_its_incident() -> None:
+    incident = IncidentView(4, 0.0, 1.0, "exited with status 1", "weights", "weights")
+    assert judge(3, replace(seen("backoff", 4), incidents=(incident,)), "") == Failed(
+        "its start failed: exited with status 1"
+    )
+
+
+def test_maintenance_holds_it_back() -> None:
+    held = replace(seen("stopped", 3, reason="paused, so not started"), maintenance=FacetView("on", 0.0))
+    assert judge(3, held, "") == Failed("it is held back: paused, so not started")
+
+
+def test_a_roll_is_the_same_after_it_was_written_down() -> None:
+    roll = ended(noted(ROLL, "a", MemberState.DONE, "x", 7), RollState.ABANDONED, 3.0, "y")
+    assert msgspec.json.decode(msgspec.json.encode(roll), type=Roll) == roll
