@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import groupby
+
 from supervisor.api.control import Clock
 from supervisor.snapshot import IncidentView, ServerSnapshot
 from supervisor.units import format_duration
 from supervisor.web.markup import Html, tag
-from supervisor.web.pieces import LINE_MAX, mask, preformatted, since
+from supervisor.web.pieces import LINE_MAX, length, mask, preformatted, since
 
 SHOWN = 5  # of one server
 _FOLLOWED = {
@@ -19,25 +22,38 @@ _FOLLOWED = {
 
 
 def incidents(snapshot: ServerSnapshot, clock: Clock, *, full: bool) -> Html | None:
-    """The newest first; None when nothing went wrong."""
-    newest = snapshot.incidents[::-1][:SHOWN]
-    if not newest:
+    """The newest first, each row of the same failure once; None when nothing went wrong."""
+    if not snapshot.incidents:
         return None
-    items = [_incident(incident, clock, gpus=bool(snapshot.gpus), full=full) for incident in newest]
+    rows = list(_rows(snapshot.incidents))[:SHOWN]
+    items = [_incident(row, clock, gpus=bool(snapshot.gpus), full=full) for row in rows]
     return tag("div", tag("h4", "What went wrong before"), tag("ol", *items, class_="incidents"))
 
 
-def _incident(incident: IncidentView, clock: Clock, *, gpus: bool, full: bool) -> Html:
-    found = incident.diagnosis
+def _rows(incidents: tuple[IncidentView, ...]) -> Iterator[list[IncidentView]]:
+    """What failed in the same way several times running would push everything else off the screen."""
+    for _, same in groupby(reversed(incidents), lambda incident: (_cause(incident), incident.phase)):
+        yield list(same)
+
+
+def _cause(incident: IncidentView) -> str:
+    return incident.diagnosis.cause if incident.diagnosis and incident.diagnosis.cause else "unknown cause"
+
+
+def _incident(row: list[IncidentView], clock: Clock, *, gpus: bool, full: bool) -> Html:
+    incident, found = row[0], row[0].diagnosis
     head = tag(
         "p",
-        tag("b", found.cause if found and found.cause else "unknown cause"),
-        f" in {incident.phase or 'launch'} after {format_duration(max(0.0, incident.ended - incident.begun))}, ",
+        tag("b", _cause(incident)),
+        f" in {incident.phase or 'launch'} after ",
+        length(incident.ended - incident.begun),
+        ", ",
         since(incident.ended, clock),
         f" ago (attempt {incident.attempt})",
     )
     parts = [
         head,
+        _repeated(row, clock) if len(row) > 1 else None,
         tag("p", tag("span", "To do: ", class_="quiet"), found.remedy) if found and found.remedy else None,
         tag("p", _ending(incident, gpus=gpus), class_="quiet"),
     ]
@@ -46,6 +62,11 @@ def _incident(incident: IncidentView, clock: Clock, *, gpus: bool, full: bool) -
     if full and incident.evidence_path:
         parts.append(tag("p", "Evidence: ", tag("code", incident.evidence_path), class_="quiet"))
     return tag("li", *parts)
+
+
+def _repeated(row: list[IncidentView], clock: Clock) -> Html:
+    times, first = "once" if len(row) == 2 else f"{len(row) - 1} times", row[-1]
+    return tag("p", f"the same {times} before, first ", since(first.ended, clock), f" ago (attempt {first.attempt})")
 
 
 def _ending(incident: IncidentView, *, gpus: bool) -> str:

@@ -24,6 +24,7 @@ _STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400
 _TICKS = 6
 _ROOM = 1.04  # the last marker keeps off the edge
 _NAME_ROOM = 0.14  # of the axis, for the name of a line
+_LAST_TICK = 0.96  # of the axis: a tick beyond it would be cut off
 _EDGE = 0.9  # of the axis: what is named beyond it is named to the left
 _LETTER = 0.008  # of the axis, on a wide screen: a name that would be cut off there says nothing
 _LAUNCHER = "launcher"
@@ -136,7 +137,7 @@ class _Drawing:
         step = next((step for step in _STEPS_S if self._scale.seconds / step <= _TICKS), _STEPS_S[-1])
         ticks = [
             tag("text", _tick(number * step), x=self._scale.percent(self._begin + number * step), y=26, class_="tick")
-            for number in range(math.floor(self._scale.seconds / step) + 1)
+            for number in range(math.floor(_LAST_TICK * self._scale.seconds / step) + 1)
         ]
         return _row("", tag("svg", *self._names(), *ticks, height=30, class_="axis"), None)
 

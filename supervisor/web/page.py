@@ -10,6 +10,7 @@ from supervisor.core.gpuviews import GpusView
 from supervisor.snapshot import ServerSnapshot
 from supervisor.web import gpus, servers
 from supervisor.web.markup import Child, Html, tag
+from supervisor.web.pieces import since, until
 
 TITLE = "SGLang Supervisor"
 _HELP = "Reasons, evidence and log lines of a serving server are shown over the control socket only: "
@@ -80,18 +81,31 @@ def _alarms(snapshots: list[ServerSnapshot], view: GpusView, clock: Clock) -> It
             found = snapshot.diagnosis
             why = f": {found.cause}. {found.remedy}" if found and found.cause else ""
             yield _alarm("bad", snapshot.name, f"{snapshot.lifecycle.value}, wanted up{why}")
-    for snapshot in snapshots:
-        if servers.deadline_share(snapshot, clock) >= servers.NEAR and snapshot.lifecycle.value == "starting":
-            yield _alarm("warning", snapshot.name, "will soon be called stalled")
-        elif servers.state_word(snapshot) == "not ready":
-            yield _alarm("warning", snapshot.name, f"runs and takes no requests ({snapshot.verdict.value})")
     for gpu in view.gpus:
         if gpu.state in ("quarantined", "lost", "missing"):
             yield tag("li", tag("a", f"GPU {gpu.index}", href="#gpus"), f" {gpu.state}: {gpu.reason}", class_="bad")
+    for snapshot in snapshots:
+        if servers.is_stalled(snapshot):
+            yield _alarm("bad", snapshot.name, *_stalled(snapshot))
+    for snapshot in snapshots:
+        if snapshot.lifecycle.value == "starting" and servers.deadline_share(snapshot, clock) >= servers.NEAR:
+            yield _alarm("warning", snapshot.name, "is called stalled in ", until(snapshot.deadline or 0.0, clock))
+        elif servers.state_word(snapshot) == "not ready" and not servers.is_stalled(snapshot):
+            yield _alarm("warning", snapshot.name, f"runs and takes no requests ({snapshot.verdict.value})")
+    if view.sight == "blind" and view.gpus:
+        words = (" have not been seen for ", since(view.since, clock))
+        yield tag("li", tag("a", "The GPUs", href="#gpus"), *words, class_="warning")
 
 
-def _alarm(kind: str, name: str, text: str) -> Html:
-    return tag("li", tag("a", name, href=f"#server-{name}"), f" {text}", class_=kind)
+def _stalled(snapshot: ServerSnapshot) -> list[Child]:
+    """Where, as far as the start tells."""
+    where = f"stalled in {snapshot.start.phase}" if snapshot.start and snapshot.ready_since is None else "stalled"
+    laggard = f": {snapshot.start.laggard}" if snapshot.start and snapshot.start.laggard else ""
+    return [f"{where}{laggard}"]
+
+
+def _alarm(kind: str, name: str, *words: Child) -> Html:
+    return tag("li", tag("a", name, href=f"#server-{name}"), " ", *words, class_=kind)
 
 
 def _hint(control: Control) -> Html:

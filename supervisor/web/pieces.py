@@ -26,6 +26,11 @@ def until(moment: float, clock: Clock) -> Html:
     return tag("time", text, data_until=f"{clock.wall_of(moment):.1f}", class_="ticking")
 
 
+def length(seconds: float) -> Html:
+    """A time that is over: number and unit stay on one line."""
+    return tag("span", format_duration(max(0.0, seconds)), class_="length")
+
+
 def preformatted(text: str) -> Html:
     """Line by line, since line ends inside a text are made blanks."""
     rows = [tag("span", line) for line in text.split("\n")]

@@ -26,6 +26,7 @@ _SYMBOLS = {
     "stopped": "○",
 }
 NEAR = 0.75  # of the patience with silence
+_STAGES_OF_A_STOP = {"evidence": "keeping evidence", "term": "asked to end", "kill": "being killed"}
 
 
 def table(snapshots: list[ServerSnapshot], clock: Clock) -> Html:
@@ -76,6 +77,13 @@ def badge(snapshot: ServerSnapshot) -> Html:
 
 
 def _doing(snapshot: ServerSnapshot, clock: Clock) -> list[Child]:
+    """In words; first of all what holds it up from outside."""
+    paused = snapshot.maintenance
+    note = [tag("span", "paused for ", since(paused.since, clock), class_="note-line")] if paused else []
+    return [*note, *_at_work(snapshot, clock)]
+
+
+def _at_work(snapshot: ServerSnapshot, clock: Clock) -> list[Child]:
     match snapshot.lifecycle.value:
         case "starting" if snapshot.start is not None:
             return _starting(snapshot, snapshot.start, clock)
@@ -86,11 +94,14 @@ def _doing(snapshot: ServerSnapshot, clock: Clock) -> list[Child]:
         case "fatal" | "quarantined":
             return [*_cause_of(snapshot), "for ", since(snapshot.lifecycle.since, clock)]
         case _:
-            return [
-                snapshot.stop_stage or "",
-                " for " if snapshot.stop_stage else "for ",
-                since(snapshot.lifecycle.since, clock),
-            ]
+            stalled = [tag("b", "stalled", class_="slow-note"), ", "] if is_stalled(snapshot) else []
+            stage = _STAGES_OF_A_STOP.get(snapshot.stop_stage, snapshot.stop_stage)
+            return [*stalled, f"{stage} for " if stage else "for ", since(snapshot.lifecycle.since, clock)]
+
+
+def is_stalled(snapshot: ServerSnapshot) -> bool:
+    """Whether the attempt was found without progress, and lives."""
+    return snapshot.verdict.value == "stalled" and snapshot.lifecycle.value in ("starting", "running", "stopping")
 
 
 def _starting(snapshot: ServerSnapshot, start: StartupView, clock: Clock) -> list[Child]:
@@ -128,7 +139,7 @@ def _cause_of(snapshot: ServerSnapshot) -> list[Child]:
 
 
 def _ready(snapshot: ServerSnapshot, clock: Clock) -> Child:
-    if snapshot.ready_since is not None:
+    if snapshot.ready_since is not None and is_healthy(snapshot):
         return tag("span", "for ", since(snapshot.ready_since, clock))
     at = outlook.ready_at(snapshot, clock.monotonic)
     if at is not None:
@@ -191,10 +202,10 @@ def _timeline(snapshot: ServerSnapshot, clock: Clock) -> Html | None:
 def _headline(snapshot: ServerSnapshot, clock: Clock) -> Html | None:
     """The laggard and the deadline in one sentence."""
     start = snapshot.start
-    if start is None or snapshot.lifecycle.value != "starting":
+    if start is None or not (snapshot.lifecycle.value == "starting" or is_stalled(snapshot)):
         return None
     said: list[Child] = [start.laggard, ". "] if start.laggard else []
-    if snapshot.deadline is not None:
+    if snapshot.deadline is not None and snapshot.lifecycle.value == "starting":
         said += ["Called stalled in ", tag("b", until(snapshot.deadline, clock)), " unless something moves. "]
     return tag("p", *said, class_="headline") if said else None
 

@@ -1,4 +1,4 @@
-"""Takes the pictures of the status page for docs/: three widths, light and dark (`make screenshots`)."""
+"""Takes the pictures of the status page for docs/: three widths, light and dark, a bad night (`make screenshots`)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from tests.metrics import fleet
+from tests.web import crowd
 from tests.web.browser import PROGRAM, Browser, browser
 from tests.web.site import site
 
@@ -23,6 +24,9 @@ def main(folder: Path) -> int:
             take(tab, shown.url, width, folder / f"status-{name}.png")
         tab.prefer(prefers_color_scheme="dark")
         take(tab, shown.url, SIZES["desktop"], folder / "status-dark.png")
+    with site(crowd.control) as shown, browser() as tab:
+        tab.prefer(prefers_color_scheme="dark")
+        take(tab, shown.url, SIZES["tablet"], folder / "status-night.png")
     return 0
 
 

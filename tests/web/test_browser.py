@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from supervisor.snapshot import FacetView
 from tests.api.fake import FakeControl
 from tests.metrics import fleet
+from tests.web import crowd
 from tests.web.browser import PROGRAM, Browser, browser
 from tests.web.site import Site, site
 from tests.web.test_page import HOSTILE, hostile
@@ -127,12 +128,18 @@ def test_an_inline_script_would_be_refused(tab: Browser, shown: Site) -> None:
     assert tab.run("window.hit === undefined")
 
 
-@pytest.mark.parametrize("width", [360, 390, 800, 1280])
-def test_nothing_runs_out_of_the_screen(tab: Browser, shown: Site, width: int) -> None:
-    tab.size(width)
-    tab.open(shown.url)
-    tab.until(LIVE)
+@pytest.mark.parametrize("make", [fleet.control, crowd.control], ids=["plain", "crowd"])
+def test_nothing_runs_out_of_the_screen(tab: Browser, make: Callable[[], FakeControl]) -> None:
+    with site(make) as shown:
+        for width in (360, 390, 740, 800, 1280):
+            tab.size(width)
+            tab.open(shown.url)
+            tab.until(LIVE)
+            fits(tab, width)
+    tab.open("about:blank")
 
+
+def fits(tab: Browser, width: int) -> None:
     assert tab.run("document.documentElement.scrollWidth") == width
     seen = "[...document.querySelectorAll('#content *')].filter(e => !e.closest('.unseen, svg'))"
     wide = "filter(e => e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"
@@ -186,12 +193,15 @@ def test_without_javascript_the_table_is_all_there(tab: Browser, shown: Site) ->
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_stands_out_from_its_ground(tab: Browser, shown: Site, scheme: str) -> None:
+def test_text_stands_out_from_its_ground(tab: Browser, scheme: str) -> None:
     """WCAG AA: 4.5 to 1, measured on what is really shown."""
     tab.prefer(prefers_color_scheme=scheme)
-    tab.until(LIVE)
-    poor = tab.run(CONTRAST)
+    with site(crowd.control) as shown:
+        tab.open(shown.url)
+        tab.until(LIVE)
+        poor = tab.run(CONTRAST)
     tab.prefer(prefers_color_scheme="light")
+    tab.open("about:blank")
 
     assert poor == []
 

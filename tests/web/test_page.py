@@ -15,6 +15,7 @@ from supervisor.web.page import content, document
 from supervisor.web.pieces import mask
 from tests.api.fake import FakeControl, snapshot
 from tests.metrics import fleet
+from tests.web import crowd
 from tests.web.test_markup import Reader
 
 HOSTILE = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>\"' onload=x style=x \x1b[31m\u202e"
@@ -72,14 +73,51 @@ def quiet_control() -> FakeControl:
 
 
 def test_a_deadline_that_is_near_is_an_alarm() -> None:
-    assert "will soon be called stalled" in page(msgspec.structs.replace(fleet.starting(), deadline=fleet.NOW + 5))
+    near = page(msgspec.structs.replace(fleet.starting(), deadline=fleet.NOW + 5))
+    assert "kimi-k2 is called stalled in 5 s" in text(near)
+    assert "kimi-k2 is called stalled" not in text(page())
+
+
+def test_the_worst_of_a_bad_night_comes_first() -> None:
+    html = document(crowd.control(), full=False)
+    alarms = html[html.index('class="alarms"') - 4 : html.index("</ul>", html.index('class="alarms"'))]
+
+    assert re.findall(r'<li class="(\w+)">', alarms) == ["bad"] * 4 + ["warning"] * 3
+    told = text(alarms)
+    assert f"{crowd.LONG} stalled in verify-graph: TP3 still in verify-graph" in told
+    assert "embeddings runs and takes no requests (degraded)" in told
+    assert "The GPUs have not been seen for 15 m" in told
+
+
+def test_a_stalled_attempt_is_called_stalled_while_it_is_ended() -> None:
+    told = text(page(crowd.stalled()))
+
+    assert "stalled, keeping evidence for 4 s" in told
+    assert "TP3 still in verify-graph." in told
+
+
+def test_work_on_a_server_is_shown() -> None:
+    paused = fleet.running(maintenance=FacetView("on", fleet.NOW - 600, "pause asked by alice"))
+    assert "paused for 10 m" in text(page(paused))
+    assert "paused" not in text(page())
+
+
+def test_the_same_failure_again_and_again_takes_one_row() -> None:
+    told = text(page(crowd.stalled()))
+
+    assert told.count("scheduler-hang in verify-graph after 10 m 40 s") == 1
+    assert "the same 4 times before, first 57 m 40 s ago (attempt 7)" in told
+    assert "the same" not in text(page(fleet.starting())), "two different failures are two rows"
 
 
 def test_a_server_that_runs_and_cannot_be_used_is_not_called_running() -> None:
     unready = fleet.running(readiness=FacetView("failure", fleet.NOW - 5), verdict=FacetView("stalled", fleet.NOW - 5))
 
     assert 'data-state="not ready"' in page(unready)
-    assert "runs and takes no requests (stalled)" in page(unready)
+    assert "qwen3-32b stalled" in text(page(unready))
+    degraded = msgspec.structs.replace(unready, verdict=FacetView("degraded", fleet.NOW - 5))
+    assert "runs and takes no requests (degraded)" in text(page(degraded))
+    assert "Ready no" in text(page(degraded))
 
 
 def test_the_tab_tells_how_many_serve() -> None:
