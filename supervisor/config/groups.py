@@ -19,13 +19,15 @@ class Ties(msgspec.Struct, frozen=True):
     """What the start, the stop and the restart of one server have to do with others.
 
     `after`: these are healthy or given up first; `requires`: these are healthy; `mates`: the others of `group`, whose
-    members restart together.
+    members restart together. `gang`: the group, when its members start at once and may wait for each other within their
+    start, as the ranks of several nodes do: then they share a start slot.
     """
 
     after: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
     group: str = ""
     mates: tuple[str, ...] = ()
+    gang: str = ""
 
     @property
     def before(self) -> tuple[str, ...]:
@@ -43,6 +45,7 @@ def ties(config: Config) -> dict[str, Ties]:
             requires=_known(config, _servers(config, server.requires)),
             group=group.name if group is not None else "",
             mates=tuple(mate for mate in group.members if mate != name) if group is not None else (),
+            gang=group.name if group is not None and group.order is GroupOrder.ANY else "",
         )
     return found
 

@@ -59,6 +59,12 @@ def test_members_that_restart_together_know_each_other(loaded: Loaded) -> None:
     assert (found["b"].group, found["b"].mates) == ("", ())
 
 
+@pytest.mark.parametrize(("order", "gang"), [("any", "pair"), ("listed", "")])
+def test_members_that_start_at_once_are_a_gang(loaded: Loaded, order: str, gang: str) -> None:
+    text = servers(a="", b="") + f'[group.pair]\nmembers = ["a", "b"]\ntogether = true\norder = "{order}"'
+    assert [tie.gang for tie in ties(loaded(text)).values()] == [gang, gang]
+
+
 def test_slots_and_priorities_are_numbers(loaded: Loaded, tmp_path: Path) -> None:
     daemon = f'[daemon]\nstate_dir = "{tmp_path}/s"\nlog_dir = "{tmp_path}/l"\nstart_slots = 2\n'
     config = loaded(daemon + servers(a="priority = 10", b="priority = -1", c=""))

@@ -1,0 +1,376 @@
+"""Starts take turns: by needs, by slots, by priority; and nobody waits for what can never come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from msgspec.structs import replace
+
+from supervisor.config.groups import Ties
+from supervisor.core.fleet import Fleet, Rules, about
+from supervisor.core.fleetmember import Member
+from supervisor.core.fleetneeds import Admission, Go, Refuse, Wait
+from supervisor.core.lifecycle import State
+
+MINUTE = 60.0
+
+
+class Host:
+    """Servers in virtual time, one fleet over them; a test moves them from state to state."""
+
+    def __init__(self, *names: str, slots: int = 0, **ties: Ties) -> None:
+        self.now = 1000.0
+        self.members = {name: Member(name, State.STOPPED, since=0.0) for name in names}
+        self.fleet = Fleet(Rules(slots=slots, ties=ties))
+
+    def prefer(self, **priorities: int) -> None:
+        self.fleet.rules = replace(self.fleet.rules, priorities=priorities)
+
+    def put(self, name: str, state: State, **facts: object) -> None:
+        self.now += 0.001  # no two moments are the same
+        known = {"wanted": True, "ready": state is State.RUNNING, "stalled": False, **facts}
+        self.members[name] = replace(self.members[name], state=state, since=self.now, **known)
+
+    def want(self, *names: str) -> list[Admission]:
+        """A start is asked for; the first answers."""
+        for name in names:
+            self.put(name, State.RECLAIMING)
+        return [self.ask(name) for name in names]
+
+    def ask(self, name: str) -> Admission:
+        return self.fleet.ask(name, self.members, self.now)
+
+    def look(self, name: str, *, free: bool = True) -> Admission:
+        return self.fleet.looked(name, self.members, self.now, free=free)
+
+    def start(self, *names: str) -> None:
+        for name in names:
+            assert self.want(name) == [Go()], name
+            assert self.look(name) == Go()
+            self.put(name, State.STARTING)
+
+    def starting(self) -> list[str]:
+        return self.fleet.starting(self.members, self.now)
+
+    def line(self) -> list[str]:
+        return self.fleet.line(self.members)
+
+    def usual(self, **seconds: float) -> None:
+        for name, one in seconds.items():
+            self.members[name] = replace(self.members[name], usual_s=one)
+
+    def ready_in(self) -> Mapping[str, float | None]:
+        found = self.fleet.forecast(self.members, self.now)
+        return {name: one.ready and round(one.ready - self.now) for name, one in found.items()}
+
+
+# --- slots ---------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_limit_everybody_starts_at_once() -> None:
+    assert Host("a", "b", "c").want("a", "b", "c") == [Go(), Go(), Go()]
+
+
+def test_eight_servers_and_two_slots() -> None:
+    """The boot of a host: two load at any time, and each that is healthy lets the next one begin."""
+    names = [f"s{n}" for n in range(8)]
+    host = Host(*names, slots=2)
+    answers = host.want(*names)
+    assert answers[:2] == [Go(), Go()]
+    assert answers[2] == Wait("waits for a start slot: s0, s1 are starting; next in line")
+    assert answers[4] == Wait("waits for a start slot: s0, s1 are starting; third in line")
+
+    for done, name in enumerate(names):
+        assert host.look(name) == Go()
+        host.put(name, State.STARTING)
+        assert len(host.starting()) == min(2, 8 - done)
+        host.put(name, State.RUNNING)
+        assert [isinstance(host.ask(other), Go) for other in names[done + 2 :]][:1] in ([True], [])
+
+
+def test_a_slot_belongs_to_whoever_was_told_to_go_even_before_it_starts() -> None:
+    host = Host("a", "b", slots=1)
+    assert host.want("a", "b")[1] == Wait("waits for a start slot: a is starting; next in line")
+    assert host.ask("a") == Go()
+    assert isinstance(host.ask("b"), Wait)
+
+
+def test_a_higher_priority_goes_first_whoever_asked_first() -> None:
+    host = Host("a", "b", "c", slots=1)
+    host.prefer(c=10, b=1)
+    host.start("a")
+    host.want("b", "c")
+    assert host.line() == ["c", "b"]
+
+    host.put("a", State.RUNNING)
+    assert host.ask("b") == Wait("waits for a start slot; second in line")
+    assert host.ask("c") == Go()
+
+
+def test_a_restart_after_a_crash_takes_a_slot_before_newcomers_of_lower_priority() -> None:
+    host = Host("old", "new", "busy", slots=1)
+    host.prefer(old=5)
+    host.start("old")
+    host.put("old", State.RUNNING)
+    host.start("busy")
+    host.want("new")
+    host.put("old", State.STOPPING)
+    host.put("old", State.BACKOFF)
+    assert host.want("old") == [Wait("waits for a start slot: busy is starting; next in line")]
+
+    host.put("busy", State.RUNNING)
+    assert isinstance(host.ask("new"), Wait)
+    assert host.ask("old") == Go()
+
+
+def test_a_slot_of_an_earlier_start_is_not_the_next_ones() -> None:
+    """a has started, died and wants to start again: it waits like everybody."""
+    host = Host("a", "b", slots=1)
+    host.start("a")
+    host.put("a", State.STOPPING)
+    host.put("a", State.RECLAIMING)
+    assert host.want("b") == [Go()]
+    assert host.ask("a") == Wait("waits for a start slot: b is starting; next in line")
+
+
+def test_a_server_that_is_stopped_while_it_waits_leaves_the_line() -> None:
+    host = Host("a", "b", "c", slots=1)
+    host.start("a")
+    host.want("b", "c")
+    host.put("b", State.STOPPED, wanted=False)
+    host.put("a", State.RUNNING)
+    assert host.ask("c") == Go()
+
+
+def test_a_stalled_start_gives_its_slot_up() -> None:
+    host = Host("a", "b", slots=1)
+    host.start("a")
+    assert isinstance(host.want("b")[0], Wait)
+    host.members["a"] = replace(host.members["a"], stalled=True)
+    assert host.ask("b") == Go()
+
+
+@pytest.mark.parametrize(
+    ("usual_s", "patience_s"), [(10 * MINUTE, 30 * MINUTE), (2 * MINUTE, 12 * MINUTE), (None, 60 * MINUTE)]
+)
+def test_a_start_that_takes_longer_than_usual_by_far_gives_its_slot_up(
+    usual_s: float | None, patience_s: float
+) -> None:
+    host = Host("a", "b", slots=1)
+    host.members["a"] = replace(host.members["a"], usual_s=usual_s)
+    host.start("a")
+    host.want("b")
+
+    host.now += patience_s - 1
+    assert isinstance(host.ask("b"), Wait)
+    host.now += 2
+    assert host.ask("b") == Go()
+
+
+def test_a_server_that_waits_for_its_devices_has_no_slot() -> None:
+    """Its look is what tells; from then on it looks first and takes a slot afterwards."""
+    host = Host("a", "b", slots=1)
+    assert host.want("a") == [Go()]
+    host.look("a", free=False)
+    assert host.starting() == []
+    assert host.want("b") == [Go()]
+
+    assert isinstance(host.ask("a"), Wait)
+    host.look("b")
+    host.put("b", State.STARTING)
+    host.put("b", State.RUNNING)
+    assert host.ask("a") == Go()
+    assert host.starting() == []
+    assert host.look("a") == Go()
+    assert host.starting() == ["a"]
+
+
+def test_a_slot_that_somebody_took_during_the_look_is_waited_for() -> None:
+    host = Host("a", "b", slots=1)
+    host.want("a")
+    host.look("a", free=False)
+    assert host.ask("a") == Go()
+    host.start("b")
+    assert host.look("a") == Wait("waits for a start slot: b is starting; next in line")
+
+
+def test_members_that_wait_for_each_other_within_their_start_share_a_slot() -> None:
+    pair = {"a": Ties(group="pair", mates=("b",), gang="pair"), "b": Ties(group="pair", mates=("a",), gang="pair")}
+    host = Host("a", "b", "c", slots=1, **pair)
+    assert host.want("a", "b") == [Go(), Go()]
+    assert isinstance(host.want("c")[0], Wait)
+
+    for name in ("a", "b"):
+        host.put(name, State.STARTING)
+    host.put("a", State.RUNNING)
+    assert isinstance(host.ask("c"), Wait)
+    host.put("b", State.RUNNING)
+    assert host.ask("c") == Go()
+
+
+# --- needs ---------------------------------------------------------------------------------------------------------
+
+
+def test_after_waits_until_the_other_one_is_healthy() -> None:
+    host = Host("a", "b", b=Ties(after=("a",)))
+    assert host.want("a", "b") == [Go(), Wait("waits for a, which is not started yet")]
+    host.put("a", State.STARTING)
+    assert host.ask("b") == Wait("waits for a, which is starting")
+    host.put("a", State.RUNNING)
+    assert host.ask("b") == Go()
+
+
+@pytest.mark.parametrize("given_up", [State.FATAL, State.QUARANTINED])
+def test_after_goes_on_when_the_other_one_is_given_up(given_up: State) -> None:
+    host = Host("a", "b", b=Ties(after=("a",)))
+    host.want("a", "b")
+    host.put("a", given_up)
+    assert host.ask("b") == Go()
+
+
+def test_after_waits_while_the_other_one_is_tried_again() -> None:
+    host = Host("a", "b", b=Ties(after=("a",)))
+    host.want("b")
+    host.put("a", State.BACKOFF)
+    host.now += 3600
+    assert host.ask("b") == Wait("waits for a, which is backoff")
+
+
+def test_one_that_nobody_wants_is_not_waited_for_but_the_next_request_is() -> None:
+    """`start b a`: b is asked for first, and comes after a all the same."""
+    host = Host("a", "b", b=Ties(after=("a",)))
+    assert host.want("b") == [Wait("waits for a, which is stopped")]
+    host.now += 0.1
+    host.want("a")
+    host.now += 10
+    assert isinstance(host.ask("b"), Wait)
+
+    host.put("a", State.STOPPED, wanted=False)
+    assert host.ask("b") == Go()
+
+
+def test_requires_waits_for_health_and_says_for_whom() -> None:
+    host = Host("a", "b", b=Ties(requires=("a",)))
+    host.want("a")
+    host.members["a"] = replace(host.members["a"], reason="held by pid 4")
+    assert host.want("b") == [
+        Wait("waits for a, which it requires and which is not started yet: held by pid 4"),
+    ]
+    host.put("a", State.RUNNING, ready=False)
+    assert host.ask("b") == Wait("waits for a, which it requires and which is running, but not ready")
+    host.put("a", State.RUNNING)
+    assert host.ask("b") == Go()
+
+
+def test_requires_is_refused_when_the_other_one_has_failed_for_good() -> None:
+    host = Host("a", "b", b=Ties(requires=("a",)))
+    host.put("a", State.FATAL, reason="model-path-missing: a restart cannot help")
+    assert host.want("b") == [
+        Refuse("not started: it requires a, which is fatal: model-path-missing: a restart cannot help")
+    ]
+
+
+def test_requires_waits_for_one_that_nobody_wants_up() -> None:
+    host = Host("a", "b", b=Ties(requires=("a",)))
+    assert host.want("b") == [Wait("waits for a, which it requires and which nobody wants up")]
+
+
+def test_a_removed_requirement_is_waited_for() -> None:
+    host = Host("a", "b", b=Ties(requires=("a",)))
+    del host.members["a"]
+    assert host.want("b") == [Wait("waits for a, which it requires and which has been removed")]
+
+
+def test_nobody_counts_on_one_that_is_about_to_end() -> None:
+    host = Host("a", "b", "c", b=Ties(requires=("a",)), c=Ties(after=("a",)))
+    host.start("a")
+    host.put("a", State.RUNNING)
+    host.fleet.held.add("a")
+    assert host.want("b", "c") == [
+        Wait("waits for a, which it requires and which is about to end"),
+        Wait("waits for a, which is about to end"),
+    ]
+
+
+def test_who_waits_for_another_server_is_not_in_the_line_for_a_slot() -> None:
+    host = Host("a", "b", "c", slots=1, b=Ties(requires=("a",)))
+    host.prefer(b=10)
+    host.want("b", "c")
+    assert host.line() == []
+    assert host.starting() == ["c"]
+
+
+def test_a_group_starts_again_when_the_last_of_it_has_ended() -> None:
+    host = Host("a", "b", a=Ties(group="pair", mates=("b",)), b=Ties(group="pair", mates=("a",)))
+    host.put("b", State.STOPPING)
+    assert host.want("a") == [Wait("waits for the end of b: group pair restarts together")]
+    host.put("b", State.RECLAIMING)
+    assert host.ask("a") == Go()
+
+
+def test_a_need_that_is_lost_during_the_look_costs_the_slot() -> None:
+    host = Host("a", "b", "c", slots=1, b=Ties(requires=("a",)))
+    host.put("a", State.RUNNING)
+    assert host.want("b") == [Go()]
+    host.put("a", State.STOPPING)
+    assert isinstance(host.ask("b"), Wait)
+    assert host.want("c") == [Go()]
+
+
+# --- when ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_usual_lengths_laid_on_two_slots_tell_when_each_is_ready() -> None:
+    host = Host("a", "b", "c", "d", slots=2)
+    host.usual(a=600, b=300, c=120, d=60)
+    host.start("a", "b")
+    answers = host.want("c", "d")
+
+    assert host.ready_in() == {"a": 600, "b": 300, "c": 420, "d": 480}
+    assert answers == [
+        Wait("waits for a start slot: a, b are starting; next in line, about 5 m"),
+        Wait("waits for a start slot: a, b are starting; second in line, about 7 m"),
+    ]
+
+
+def test_what_a_start_itself_tells_beats_its_usual_length() -> None:
+    host = Host("a", "b", slots=1)
+    host.usual(a=600, b=60)
+    host.start("a")
+    host.members["a"] = replace(host.members["a"], ready_at=host.now + 30)
+    assert host.want("b") == [
+        Wait("waits for a start slot: a is starting; next in line, less than a minute"),
+    ]
+
+
+def test_nothing_is_foretold_of_what_never_started() -> None:
+    host = Host("a", "b", "c", slots=1)
+    host.usual(b=60, c=60)
+    host.start("a")
+    assert host.want("b", "c")[1] == Wait("waits for a start slot: a is starting; second in line")
+    assert host.ready_in() == {"a": None, "b": None, "c": None}
+
+
+def test_needs_are_part_of_the_forecast() -> None:
+    host = Host("a", "b", "c", b=Ties(after=("a",)), c=Ties(requires=("b",)))
+    host.usual(a=100, b=50, c=25)
+    host.start("a")
+    host.want("c", "b")
+    assert host.ready_in() == {"a": 100, "b": 150, "c": 175}
+
+
+def test_nobody_can_tell_when_a_pause_before_a_restart_is_followed_by_health() -> None:
+    host = Host("a", "b", b=Ties(after=("a",)))
+    host.usual(a=100, b=50)
+    host.put("a", State.BACKOFF)
+    host.want("b")
+    assert host.ready_in() == {"b": None}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(5, "less than a minute"), (61, "about 1 m"), (349, "about 6 m"), (5000, "about 1 h 23 m")],
+)
+def test_times_are_told_in_minutes(seconds: float, text: str) -> None:
+    assert about(seconds) == text

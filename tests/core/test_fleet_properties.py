@@ -1,0 +1,229 @@
+"""What holds for a host of servers whatever happens: random ties, slots, devices and events in virtual time.
+
+Never more units in heavy phases than there are slots (a start that is stuck has given its slot up); nobody starts before
+those whom it needs; no two servers have one device; and when nothing is broken any more, everybody who can start does:
+no server waits while a slot is free and what it needs is there, which is also why slots and devices cannot deadlock.
+"""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+from hypothesis import settings as hypothesis_settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from msgspec.structs import replace
+
+from supervisor.config.groups import Ties
+from supervisor.core.fleet import Fleet, Rules
+from supervisor.core.fleetmember import Member
+from supervisor.core.fleetneeds import Go, Refuse
+from supervisor.core.lifecycle import State
+
+DEVICES = 4
+names = st.integers(0, 5).map("s{}".format)
+some = st.lists(names, min_size=1, max_size=6, unique=True)
+
+
+@st.composite
+def rules(draw: st.DrawFn) -> Rules:
+    """Ties go from a server to earlier ones only: there are no cycles, as the configuration's check sees to it."""
+    ties: dict[str, Ties] = {}
+    gang = draw(st.sampled_from(["", "", "pair"]))
+    for number in range(6):
+        earlier = [f"s{one}" for one in range(number)]
+        chosen = st.lists(st.sampled_from(earlier), max_size=2, unique=True).map(tuple) if earlier else st.just(())
+        mates = ("s1",) if number == 0 else ("s0",)
+        pair = Ties(group="pair", mates=mates, gang=gang) if number < 2 and gang else Ties()
+        if pair.gang:
+            ties[f"s{number}"] = pair
+        else:
+            ties[f"s{number}"] = replace(pair, after=draw(chosen), requires=draw(chosen))
+    priorities = draw(st.dictionaries(names, st.integers(-1, 1), max_size=6))
+    return Rules(draw(st.sampled_from([1, 2, 3, 0])), priorities, ties)
+
+
+class AnyHost(RuleBasedStateMachine):
+    """Servers that start, hang, crash and stop, each with as many devices as it wants; a look takes time."""
+
+    @initialize(chosen=rules(), wants=st.lists(st.sampled_from([0, 1, 3]), min_size=6, max_size=6))
+    def begin(self, chosen: Rules, wants: list[int]) -> None:
+        self.now = 0.0
+        self.fleet = Fleet(chosen)
+        self.members = {f"s{n}": Member(f"s{n}", State.STOPPED) for n in range(6)}
+        self.wants = {f"s{n}": count for n, count in enumerate(wants)}
+        self.leases: dict[str, int] = {}
+        self.foreign: set[str] = set()  # whose devices somebody else uses
+        self.looking: set[str] = set()
+        self.asked_to_start(list(self.members))
+
+    # --- what may happen ---------------------------------------------------------------------------------------------
+
+    @rule(chosen=some)
+    def asked_to_start(self, chosen: list[str]) -> None:
+        for name in chosen:
+            if self.members[name].state in (State.STOPPED, State.FATAL, State.BACKOFF):
+                self.put(name, State.RECLAIMING)
+
+    @rule(chosen=some)
+    def become_healthy(self, chosen: list[str]) -> None:
+        for name in chosen:
+            self.becomes_healthy(name)
+
+    @rule(name=names, trouble=st.sampled_from(["stop", "end", "hang", "crash", "fail", "foreign"]))
+    def trouble(self, name: str, trouble: str) -> None:
+        match trouble:
+            case "stop":
+                self.asked_to_stop(name)
+            case "end":
+                self.ends(name)
+            case "hang":
+                self.hangs(name)
+            case "foreign":
+                self.somebody_uses_its_devices(name)
+            case _:
+                self.crashes(name, fatal=trouble == "fail")
+
+    def asked_to_stop(self, name: str) -> None:
+        state = self.members[name].state
+        self.members[name] = replace(self.members[name], wanted=False)
+        if state in (State.STARTING, State.RUNNING):
+            self.put(name, State.STOPPING, wanted=False)
+        elif state in (State.RECLAIMING, State.BACKOFF, State.FATAL):
+            self.rest(name, State.STOPPED, wanted=False)
+
+    @rule(chosen=some)
+    def look(self, chosen: list[str]) -> None:
+        for name in chosen:
+            self.looks(name)
+
+    @rule(chosen=some)
+    def have_looked(self, chosen: list[str]) -> None:
+        for name in chosen:
+            self.has_looked(name)
+
+    def looks(self, name: str) -> None:
+        """The first half: it asks, and takes its devices."""
+        if not self.members[name].claiming or name in self.looking:
+            return
+        match self.fleet.ask(name, self.members, self.now):
+            case Go():
+                self.needs_are_met(name)
+                self.looking.add(name)
+            case Refuse():
+                self.rest(name, State.FATAL)
+            case _:
+                self.leases.pop(name, None)
+
+    def has_looked(self, name: str) -> None:
+        """The second half, after whatever else has happened meanwhile."""
+        if name not in self.looking:
+            return
+        self.looking.discard(name)
+        if not self.members[name].claiming:
+            return
+        free = name not in self.foreign and self.lease(name)
+        answer = self.fleet.looked(name, self.members, self.now, free=free)
+        if not free:
+            return
+        if isinstance(answer, Go):
+            self.put(name, State.STARTING)
+        else:
+            self.leases.pop(name, None)
+
+    def becomes_healthy(self, name: str) -> None:
+        if self.members[name].state is State.STARTING:
+            self.put(name, State.RUNNING)
+
+    def crashes(self, name: str, *, fatal: bool) -> None:
+        if self.members[name].state in (State.STARTING, State.RUNNING):
+            if fatal:
+                self.rest(name, State.FATAL)
+            else:
+                self.put(name, State.BACKOFF)
+
+    def ends(self, name: str) -> None:
+        if self.members[name].state is State.STOPPING:
+            self.rest(name, State.STOPPED, wanted=False)
+
+    def hangs(self, name: str) -> None:
+        if self.members[name].state is State.STARTING:
+            self.members[name] = replace(self.members[name], stalled=True)
+
+    def somebody_uses_its_devices(self, name: str) -> None:
+        self.foreign ^= {name}
+
+    @rule(seconds=st.sampled_from([0.1, 1.0, 10.0, 100.0, 4000.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+
+    # --- what always holds -------------------------------------------------------------------------------------------
+
+    @invariant()
+    def never_more_than_the_slots(self) -> None:
+        slots = self.fleet.rules.slots
+        units = {self.fleet.rules.ties[name].gang or name for name in self.fleet.starting(self.members, self.now)}
+        assert not slots or len(units) <= slots, units
+
+    @invariant()
+    def never_one_device_for_two(self) -> None:
+        assert sum(self.leases.values()) <= DEVICES
+
+    def teardown(self) -> None:
+        """Nothing is broken any more and time goes on: everybody who may start is healthy in the end."""
+        if not hasattr(self, "fleet"):
+            return
+        self.foreign.clear()
+        for name, one in self.members.items():
+            if one.state is State.STOPPING:
+                self.rest(name, State.STOPPED, wanted=False)
+            elif one.state is State.BACKOFF:
+                self.put(name, State.RECLAIMING)
+            elif one.state is State.RUNNING:
+                self.put(name, State.RUNNING)
+        for _ in range(40):
+            self.now += 5.0
+            for name in sorted(self.members, reverse=True):  # the worst order: whoever needs others is asked first
+                self.one_round(name)
+        for name, one in self.members.items():
+            if one.claiming:
+                assert self.excused(name), f"{name} waits for ever: {self.fleet.ask(name, self.members, self.now)}"
+
+    def one_round(self, name: str) -> None:
+        self.looks(name)
+        self.has_looked(name)
+        self.becomes_healthy(name)
+
+    def excused(self, name: str) -> bool:
+        """It needs one that is not there, comes after one that is excused itself, or healthy servers have the devices."""
+        ties = self.fleet.rules.ties[name]
+        short = DEVICES - sum(held for other, held in self.leases.items() if other != name) < self.wants[name]
+        waits = any(self.members[other].claiming and self.excused(other) for other in ties.after)
+        return short or waits or any(not self.members[other].healthy for other in ties.requires)
+
+    # --- the servers -------------------------------------------------------------------------------------------------
+
+    def put(self, name: str, state: State, *, wanted: bool = True) -> None:
+        self.now += 0.001
+        facts = {"wanted": wanted, "stalled": False, "ready": state is State.RUNNING}
+        self.members[name] = replace(self.members[name], state=state, since=self.now, **facts)
+
+    def rest(self, name: str, state: State, *, wanted: bool = True) -> None:
+        self.leases.pop(name, None)
+        self.put(name, state, wanted=wanted)
+
+    def needs_are_met(self, name: str) -> None:
+        ties = self.fleet.rules.ties[name]
+        assert all(self.members[other].healthy for other in ties.requires)
+        settled = (State.RUNNING, State.FATAL, State.QUARANTINED, State.STOPPED)
+        assert all(self.members[other].state in settled for other in ties.after)
+        assert not any(self.members[mate].ending for mate in ties.mates)
+
+    def lease(self, name: str) -> bool:
+        taken = sum(held for other, held in self.leases.items() if other != name)
+        if taken + self.wants[name] > DEVICES:
+            return False
+        self.leases[name] = self.wants[name]
+        return True
+
+
+TestAnyHost = AnyHost.TestCase
+TestAnyHost.settings = hypothesis_settings(max_examples=80, stateful_step_count=40, deadline=None)
