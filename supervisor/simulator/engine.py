@@ -62,6 +62,17 @@ class Engine:
     def options(self) -> Options:
         return self.plan.options
 
+    @property
+    def address(self) -> tuple[str, int]:
+        return self.options.host, self.options.port
+
+    @property
+    def api_key(self) -> str:
+        return self.options.api_key
+
+    def tell_access(self, line: str) -> None:
+        self.log.record(line, stdout=True)
+
     def running(self) -> list[str]:
         """Requests that a drain has to wait for."""
         with self._lock:

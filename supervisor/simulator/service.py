@@ -16,6 +16,7 @@ from supervisor.simulator.engine import Engine, Status
 from supervisor.simulator.http import HttpServer
 from supervisor.simulator.plan import Plan
 from supervisor.simulator.processes import kill_descendants
+from supervisor.simulator.routes import Routes, dummy_routes
 from supervisor.simulator.scenario import Kind
 from supervisor.simulator.signals import Signals
 from supervisor.simulator.warmup import warm_up, warm_up_somebody_else
@@ -45,7 +46,8 @@ class Service:
         self._family = family
         self._clock, self._log, self._signals, self._ending = root
         self._engine = Engine(plan, wires, self._clock, self._log)
-        self._server = HttpServer(self._engine, dummy=plan.options.node_rank > 0)
+        routes = dummy_routes() if plan.options.node_rank > 0 else Routes(self._engine).table()
+        self._server = HttpServer(self._engine, routes)
         self._dead: set[str] = set()
 
     def serve(self) -> NoReturn:
