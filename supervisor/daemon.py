@@ -21,7 +21,7 @@ import structlog
 from supervisor import __version__
 from supervisor.actions import Announce
 from supervisor.api import serve
-from supervisor.api.control import Applied, Clock, DaemonInfo, EventRecord, Request
+from supervisor.api.control import Applied, ChangeRefusedError, Clock, DaemonInfo, EventRecord, Request, Upgrading
 from supervisor.api.pulse import Pulse
 from supervisor.config import CgroupUse, Config, ConfigError, Differences, load
 from supervisor.core.gpus import GpusView
@@ -40,7 +40,7 @@ from supervisor.events import SignalRequested, StopRequested
 from supervisor.shell import clock, logs
 from supervisor.shell.adoption import Inheritance, LeftoverProblem, inherit
 from supervisor.shell.archive import Archivist
-from supervisor.shell.changes import Changes
+from supervisor.shell.changes import Changes, costs
 from supervisor.shell.devices import Devices
 from supervisor.shell.endings import leaves_servers
 from supervisor.shell.eventlog import EventLog
@@ -57,6 +57,9 @@ from supervisor.shell.routing import Routing
 from supervisor.shell.sockets import ListenProblem, bindings
 from supervisor.shell.states import StateStore
 from supervisor.shell.trees import TreeStore, boot_id
+from supervisor.shell.upgrade import Handover, received
+from supervisor.shell.upgrade_trial import own_command
+from supervisor.shell.upgrades import Upgrades
 from supervisor.snapshot import RouterView, ServerSnapshot
 
 log = structlog.get_logger()
@@ -66,6 +69,8 @@ EXIT_CONFIG = 2
 
 _STATUS_EVERY_S = 5.0
 _LOOP_HUNG_S = 10.0
+_SETTLE_LIMIT_S = 5.0  # for a spawn that an upgrade would break off
+_UPGRADE_WATCHDOG_S = 60.0  # a new code that is read from a cold disk
 _COUNTED = ("lifecycle", "goal", "readiness", "verdict")  # facets whose changes begin or end what the tally counts
 
 
@@ -76,13 +81,17 @@ class StartupProblem(Exception):  # noqa: N818 - a fact for the operator, not a 
 class Daemon:
     """Owns all servers of one configuration. `run` lasts as long as the daemon."""
 
-    def __init__(self, config: Config, config_path: str = "", *, autostart: bool = True) -> None:
+    def __init__(
+        self, config: Config, config_path: str = "", *, autostart: bool = True, upgrades: Upgrades | None = None
+    ) -> None:
         self._config = config
         self._config_path = config_path
         self._autostart = autostart
         self._started = clock.now()
         self._hub = Hub()
-        self._events = EventLog(self._started)
+        self._upgrades = upgrades or Upgrades()
+        self._left = self._upgrades.received
+        self._events = EventLog(self._started, self._left.events if self._left is not None else ())
         self._ending = anyio.Event()
         self._leaving = False  # the servers go on without us: the next daemon adopts them
         self._notifier = Notifier(os.environ)
@@ -92,12 +101,14 @@ class Daemon:
         self._inherited: set[str] = set()
         self._adoptions: Counter[str] = Counter()
         self._requests: Counter[str] = Counter()
+        self._deaf = anyio.Event()
         self.ready = anyio.Event()
 
     # --- the daemon's life ---------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Serve until asked to end; then stop every server and return. StartupProblem when that is not possible."""
+        self._hearing = anyio.CancelScope()
         ignore_orphan_signals()
         become_subreaper()
         protect_from_oom()
@@ -117,7 +128,8 @@ class Daemon:
                     if inherited[server.name].saved is not None:
                         self._inherited.add(server.name)
                     await roster.add(server, inherited[server.name])
-                await stack.enter_async_context(serve.serving(self._bindings()))
+                bound = self._bindings()
+                await stack.enter_async_context(serve.serving(bound))
                 for what, work in (
                     ("gpus", host.devices.run),
                     ("orphans", host.household.reap_forever),
@@ -133,12 +145,35 @@ class Daemon:
                 await anyio.lowlevel.checkpoint()  # who reads "ready" may send a signal: its receiver must be there
                 await self._begin()
                 await self._ending.wait()  # as long as the daemon lives
-                self._notifier.send(STOPPING="1")
-                if not self._leaving:
-                    await self._stop_servers()
-                await self._hooks.last_words()
+                if self._upgrades.next is not None:
+                    await self._make_way(bound)
+                else:
+                    await self._leave()
                 tasks.cancel_scope.cancel()
-        log.info("ended")
+        log.info("ended" if self._upgrades.next is None else "makes way for the new code")
+
+    async def _leave(self) -> None:
+        self._notifier.send(STOPPING="1")
+        if not self._leaving:
+            await self._stop_servers()
+        await self._hooks.last_words()
+
+    async def _make_way(self, bound: Sequence[serve.Binding]) -> None:
+        """Leave everything as the next code is to find it: signals kept, nothing half done, records as of now."""
+        patience_s = max(self._notifier.watchdog_s or 0.0, _UPGRADE_WATCHDOG_S)
+        self._notifier.send(RELOADING="1", MONOTONIC_USEC=str(int(clock.monotonic() * 1e6)), WATCHDOG="1")
+        if self._notifier.watchdog_s:
+            self._notifier.send(WATCHDOG_USEC=str(int(patience_s * 1e6)))
+        self._hearing.cancel()
+        await self._deaf.wait()
+        await self._hooks.last_words()
+        with anyio.move_on_after(_SETTLE_LIMIT_S):
+            await self._changes.hold()
+            seen = -1
+            while self._roster.spawning():
+                seen = await self._hub.changed(seen)
+        self._roster.save()
+        self._upgrades.pack(bound, self._events.records())
 
     async def _open(self, stack: AsyncExitStack) -> Host:
         daemon = self._config.daemon
@@ -194,17 +229,28 @@ class Daemon:
 
     def _bindings(self) -> list[serve.Binding]:
         try:
-            return bindings(self._config.daemon, self, os.environ)
+            return bindings(self._config.daemon, self, os.environ, self._left)
         except ListenProblem as problem:
             raise StartupProblem(str(problem)) from None
 
     async def _begin(self) -> None:
         log.info("ready", socket=self._config.daemon.socket, servers=len(self._roster.names()), version=__version__)
+        if self._left is not None:
+            self._tell_of_upgrade(self._left)
         self._notifier.send(READY="1", STATUS=self._summary())
         for config in self._config.servers.values():
             if self._autostart and config.autostart and config.name not in self._inherited:
                 await self._roster.start(config.name, "autostart")
         self.ready.set()
+
+    def _tell_of_upgrade(self, left: Handover) -> None:
+        if self._notifier.watchdog_s:
+            self._notifier.send(WATCHDOG="1", WATCHDOG_USEC=str(int(self._notifier.watchdog_s * 1e6)))
+        if left.problem:
+            log.error("upgrade failed", problem=left.problem, by=left.by)
+        else:
+            log.info("upgraded", before=left.before, after=__version__, by=left.by)
+        self._events.add(clock.now(), "", "upgrade", left.before, __version__, left.problem or left.by, 0)
 
     async def _stop_servers(self) -> None:
         """All at once; as long as their own deadlines allow: each stop ends in stopped or quarantined.
@@ -226,12 +272,20 @@ class Daemon:
     async def _signals(self) -> None:
         # `sglsup run` has no file to read again, and its closed terminal ends it.
         hang_up = (signal.SIGHUP,) if self._config_path else ()
-        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, *hang_up) as received:
-            async for number in received:
-                if number == signal.SIGHUP:
-                    await self._reload()
-                else:
-                    await self._end(number)
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, *hang_up) as arriving:
+            for number in self._upgrades.unheard.take():
+                await self._heed(signal.Signals(number))
+            with self._hearing:
+                async for number in arriving:
+                    await self._heed(number)
+        self._upgrades.unheard.listen()  # nobody else does, until the next code is there
+        self._deaf.set()
+
+    async def _heed(self, number: signal.Signals) -> None:
+        if number == signal.SIGHUP:
+            await self._reload()
+        else:
+            await self._end(number)
 
     async def _end(self, number: signal.Signals) -> None:
         name = signal.Signals(number).name
@@ -398,6 +452,8 @@ class Daemon:
         return DaemonInfo(
             *(__version__, os.getpid(), self._started.wall, self._config_path, daemon.state_dir, daemon.log_dir),
             log_path=daemon.log_file or "",
+            upgrades=self._upgrades.number,
+            upgrade_problem=self._upgrades.problem,
         )
 
     def pulse(self) -> Pulse:
@@ -408,6 +464,28 @@ class Daemon:
         """Stop every server, then end."""
         log.info("asked to end", by=by)
         self._ending.set()
+
+    async def upgrade(self, by: str) -> Upgrading:
+        """Try the installed code; when it comes up, make way for it."""
+        begun = await self._upgrades.begin(by, self._obstacle)
+        log.info("upgrade begins", before=begun.before, after=begun.after, by=by)
+        self._ending.set()
+        return begun
+
+    async def _obstacle(self) -> str:
+        """Why the code cannot be replaced now. The next one goes by the file, and a server must not pay for that."""
+        if self._ending.is_set():
+            return "the daemon ends"
+        if self._changes.busy:
+            return "a change of the configuration is under way; try again when it is done"
+        try:
+            found = await self._changes.reread()
+        except (ConfigError, ChangeRefusedError) as problem:
+            return "; ".join(str(problem).splitlines()[:3])
+        costly = [change.name for change in found.servers if costs(change)]
+        if costly:
+            return f"the file wants {', '.join(costly)} stopped or restarted; sglctl update first, or take that back"
+        return ""
 
 
 def _make_directories(config: Config) -> None:
@@ -438,15 +516,34 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="sglsup daemon", description="Own every server of a configuration file.")
     parser.add_argument("-c", "--config", default=DEFAULT_CONFIG, metavar="FILE", help=f"default {DEFAULT_CONFIG}")
     parser.add_argument("--no-autostart", action="store_true", help="start no server by itself")
-    options = parser.parse_args(arguments)
+    parser.add_argument("--try", action="store_true", help="read the file, print the version and start nothing")
+    options = vars(parser.parse_args(arguments))
+    left = received(os.environ)
     os.umask(0o027)  # the journal and the records are for root and our group; servers have a umask of their own
     try:
-        config = load(options.config)
+        config = load(options["config"])
     except ConfigError as problem:
         sys.stderr.write(f"{problem}\n")
         return EXIT_CONFIG
-    logs.configure(file=config.daemon.log_file)
-    return serve_until_ended(Daemon(config, options.config, autostart=not options.no_autostart))
+    if options["try"]:
+        sys.stdout.write(f"{__version__}\n")
+        return 0
+    return serve_and_upgrade(config, options["config"], autostart=not options["no_autostart"], left=left)
+
+
+def serve_and_upgrade(config: Config, path: str, *, autostart: bool, left: Handover | None = None) -> int:
+    """Run daemons until one ends for good: after an upgrade whose exec failed, the old code goes on as the next one."""
+    while True:
+        upgrades = Upgrades(own_command(), left)
+        if left is not None:
+            upgrades.unheard.listen()
+        close_log = logs.configure(file=config.daemon.log_file)
+        daemon = Daemon(config, path, autostart=autostart, upgrades=upgrades)
+        status = serve_until_ended(daemon)
+        if upgrades.next is None:
+            return status
+        close_log()
+        left, config = upgrades.execute(), daemon.config()
 
 
 def serve_until_ended(daemon: Daemon) -> int:

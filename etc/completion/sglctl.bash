@@ -15,7 +15,7 @@ _sglctl() {
         return
     fi
     case $verb in
-        '') words='-s -H -h status watch start stop drain restart signal pause resume wait why timeline deadlines bundle events tail maintail fg clear avail reread update reload add remove gpus gpu pid version shutdown connect completion help' ;;
+        '') words='-s -H -h status watch start stop drain restart signal pause resume wait why timeline deadlines bundle events tail maintail fg clear avail reread update reload add remove gpus gpu pid version upgrade shutdown connect completion help' ;;
         status) words='-h --help --check --json' names=1 ;;
         watch) words='-h --help --interval --count' names=1 ;;
         start) words='-h --help --force --wait --timeout' names=1 ;;
@@ -45,10 +45,11 @@ _sglctl() {
         gpu) words='-h --help release' ;;
         pid) words='-h --help --json' names=1 ;;
         version) words='-h --help --json' ;;
+        upgrade) words='-h --help --timeout' ;;
         shutdown) words='-h --help' ;;
         connect) words='-h --help' ;;
         completion) words='-h --help bash zsh fish' ;;
-        help) words='-h --help status watch start stop drain restart signal pause resume wait why timeline deadlines bundle events tail maintail fg clear avail reread update reload add remove gpus gpu pid version shutdown connect completion help' ;;
+        help) words='-h --help status watch start stop drain restart signal pause resume wait why timeline deadlines bundle events tail maintail fg clear avail reread update reload add remove gpus gpu pid version upgrade shutdown connect completion help' ;;
     esac
     if [[ -n $names && $current != -* ]]; then
         words+=" all $("${COMP_WORDS[@]:0:at}" status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"

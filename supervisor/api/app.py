@@ -14,9 +14,9 @@ from starlette.types import ASGIApp
 
 from supervisor.api import configuration, events, gpus, logs, past, probes, servers, wire
 from supervisor.api.access import Access, Role
-from supervisor.api.control import Control
+from supervisor.api.control import Control, UpgradeRefusedError
 from supervisor.api.limits import DEFAULTS, Limits
-from supervisor.api.operation import Call, Operation, answer, endpoint, error, printable
+from supervisor.api.operation import Call, Operation, RefusedError, answer, endpoint, error, printable
 from supervisor.api.schema import document
 from supervisor.api.supervisord import routes as supervisord_routes
 from supervisor.metrics import operations as metrics
@@ -32,6 +32,15 @@ async def show_info(call: Call) -> Response:
 async def shut_down(call: Call) -> Response:
     await call.control.shutdown(call.by)
     return answer(wire.Done(), 202)
+
+
+async def upgrade(call: Call) -> Response:
+    """Answers when the installed code has shown that it comes up; it takes over once this answer is out."""
+    try:
+        begun = await call.control.upgrade(call.by)
+    except UpgradeRefusedError as problem:
+        raise RefusedError(409, str(problem)) from None
+    return answer(wire.Upgrading(begun.before, begun.after, begun.upgrades), 202)
 
 
 async def describe_api(call: Call) -> Response:
@@ -55,6 +64,17 @@ OPERATIONS: tuple[Operation, ...] = (
         wire.Done,
         Role.ADMIN,
         status=202,
+    ),
+    Operation(
+        "POST",
+        "/v1/upgrade",
+        "upgrade",
+        "Replace the daemon's code in place by the installed one",
+        upgrade,
+        wire.Upgrading,
+        Role.ADMIN,
+        status=202,
+        failures=(409,),
     ),
     Operation("GET", "/v1/openapi.json", "describeApi", "This description", describe_api, on_tcp=True),
     *probes.OPERATIONS,

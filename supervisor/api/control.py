@@ -59,6 +59,16 @@ class DaemonInfo(msgspec.Struct, frozen=True):
     state_dir: str
     log_dir: str
     log_path: str = ""
+    upgrades: int = 0  # in the life of this process
+    upgrade_problem: str = ""  # why the last one has left the old code in place
+
+
+class Upgrading(msgspec.Struct, frozen=True):
+    """An upgrade that has begun: the version that runs, and the one that will."""
+
+    before: str
+    after: str
+    upgrades: int  # before it
 
 
 class Applied(msgspec.Struct, frozen=True):
@@ -71,6 +81,10 @@ class Applied(msgspec.Struct, frozen=True):
 
 class ChangeRefusedError(Exception):
     """The configuration cannot be changed like that; the text says why."""
+
+
+class UpgradeRefusedError(Exception):
+    """The code cannot be replaced now; the text says why. Nothing has changed."""
 
 
 class Control(Protocol):
@@ -161,4 +175,8 @@ class Control(Protocol):
 
     async def shutdown(self, by: str) -> None:
         """Ask the daemon to stop its servers and end; returns at once."""
+        ...
+
+    async def upgrade(self, by: str) -> Upgrading:
+        """Try the installed code, and have it replace this one in place soon. Raises UpgradeRefusedError."""
         ...

@@ -47,6 +47,12 @@ class Binding:
         self.local = listener.family == socket.AF_UNIX
         self.path = str(listener.getsockname()) if owned and self.local else ""
         self.inode = Path(self.path).stat().st_ino if self.path else 0
+        self.owned = owned
+
+    def keep(self) -> socket.socket:
+        """The same listener for whoever serves it next: the end of `serving` neither closes it nor removes its file."""
+        self.path = ""
+        return self.listener.dup()
 
 
 @asynccontextmanager
@@ -92,12 +98,12 @@ async def _end(listeners: Sequence[asyncio.Server], states: Sequence[ServerState
         connection.shutdown()
     if tasks := _tasks(states):
         await asyncio.wait(tasks, timeout=goodbye_s)
+    for connection in _connections(states):
+        connection.transport.abort()  # before its task ends: it would tell a client that there is a bug (500)
     for task in _tasks(states):
         task.cancel("the daemon ends")
     if tasks := _tasks(states):
         await asyncio.wait(tasks, timeout=goodbye_s)
-    for connection in _connections(states):
-        connection.transport.abort()
 
 
 def _connections(states: Sequence[ServerState]) -> list[ControlProtocol]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from supervisor.cli import codes
-from supervisor.cli.connection import ANSWER_TIMEOUT_S, RefusedError
+from supervisor.cli.connection import ANSWER_TIMEOUT_S, LostError, RefusedError
 from supervisor.cli.reading import segment
 from supervisor.cli.text import as_json, clean, complain, plain_name, say
 
@@ -174,10 +174,19 @@ def _reach(client: Client, name: str, until: str, timeout_s: float | None, word:
 
 
 def _ask(client: Client, name: str, until: str, timeout_s: float | None) -> Any:
-    """The daemon answers when it is decided; without a time-out only that or Ctrl-C ends the wait."""
-    query = f"for={until}" + ("" if timeout_s is None else f"&timeout_s={timeout_s:.3f}")
-    patience_s = None if timeout_s is None else timeout_s + ANSWER_TIMEOUT_S
-    return client.get(f"/v1/servers/{segment(name)}/wait?{query}", patience_s)
+    """The daemon answers when it is decided; without a time-out only that or Ctrl-C ends the wait.
+
+    One that is upgraded meanwhile cuts the answer, and can be asked again at once.
+    """
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    while True:
+        left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+        query = f"for={until}" + ("" if left_s is None else f"&timeout_s={left_s:.3f}")
+        patience_s = None if left_s is None else left_s + ANSWER_TIMEOUT_S
+        try:
+            return client.get(f"/v1/servers/{segment(name)}/wait?{query}", patience_s)
+        except LostError:
+            client.find_again()
 
 
 def _told(name: str, answer: Any, until: str, *, quiet: bool) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 
 TYPE_CHECKING = False  # importing typing for its own sake would cost every call 5 ms
 if TYPE_CHECKING:
@@ -20,10 +21,16 @@ DEFAULT_SOCKET = "/run/sglang-supervisor/control.sock"
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 30.0
 HEAD_BYTES_MAX = 64 * 1024
+AGAIN = 3  # times a daemon is asked whether it is there that has cut an answer
+AGAIN_S = 0.1
 
 
 class UnreachableError(Exception):
     """Nobody answers on the socket."""
+
+
+class LostError(UnreachableError):
+    """Somebody was there, and cut the connection: a daemon that ends, or makes way for its next version."""
 
 
 class RefusedError(Exception):
@@ -52,6 +59,17 @@ class Client:
         """The JSON answer. Raises RefusedError or UnreachableError."""
         return self._json("GET", target, None, timeout_s)
 
+    def find_again(self) -> None:
+        """After a LostError: a daemon answers on the socket, the next version of it. Else as `get`."""
+        for _ in range(AGAIN - 1):
+            try:
+                self.get("/v1/info")
+            except LostError:
+                time.sleep(AGAIN_S)
+            else:
+                return
+        self.get("/v1/info")
+
     def post(self, target: str, body: dict[str, Any] | None = None, timeout_s: float | None = ANSWER_TIMEOUT_S) -> Any:
         """The JSON answer to a request for a change."""
         return self._json("POST", target, body or {}, timeout_s)
@@ -79,7 +97,7 @@ class Client:
             answer.read_head()
         except OSError as error:
             answer.close()
-            raise UnreachableError(f"cannot reach the daemon at {self.path}: {reason(error)}") from None
+            raise _broken(error)(f"cannot reach the daemon at {self.path}: {reason(error)}") from None
         except BaseException:
             answer.close()
             raise
@@ -131,7 +149,8 @@ class Answer:
         """Read up to the empty line. Raises RefusedError when the status is no success."""
         while b"\r\n\r\n" not in self._buffer:
             if len(self._buffer) > HEAD_BYTES_MAX or not self._fill():
-                raise UnreachableError(f"cannot talk to the daemon at {self._path}: it sent no HTTP answer")
+                kind = UnreachableError if self._buffer else LostError
+                raise kind(f"cannot talk to the daemon at {self._path}: it sent no HTTP answer")
         head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
         lines = head.decode("latin-1").split("\r\n")
         words = lines[0].split(" ", 2)
@@ -162,7 +181,7 @@ class Answer:
             else:
                 yield from self._counted(int(self.headers.get("content-length", "0")))
         except OSError as error:
-            raise UnreachableError(f"lost the daemon at {self._path}: {reason(error)}") from None
+            raise _broken(error)(f"lost the daemon at {self._path}: {reason(error)}") from None
         except ValueError:
             raise UnreachableError(f"cannot talk to the daemon at {self._path}: it broke off within HTTP") from None
 
@@ -172,7 +191,7 @@ class Answer:
     def _counted(self, length: int) -> Iterator[bytes]:
         while length > 0:
             if not self._buffer and not self._fill():
-                raise UnreachableError(f"lost the daemon at {self._path}: the answer ended early")
+                raise LostError(f"lost the daemon at {self._path}: the answer ended early")
             piece, self._buffer = self._buffer[:length], self._buffer[length:]
             length -= len(piece)
             yield piece
@@ -188,7 +207,7 @@ class Answer:
     def _line(self) -> bytes:
         while b"\r\n" not in self._buffer:
             if not self._fill():
-                raise UnreachableError(f"lost the daemon at {self._path}: the answer ended early")
+                raise LostError(f"lost the daemon at {self._path}: the answer ended early")
         line, _, self._buffer = self._buffer.partition(b"\r\n")
         return line
 
@@ -209,6 +228,10 @@ def reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     return getattr(error, "strerror", None) or str(error)
+
+
+def _broken(error: OSError) -> type[UnreachableError]:
+    return LostError if isinstance(error, ConnectionError) else UnreachableError
 
 
 def _request(method: str, target: str, body: dict[str, Any] | None, accept: str) -> bytes:

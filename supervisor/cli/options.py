@@ -125,6 +125,12 @@ def live(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--live", action="store_true", help="leave alone what costs a restart")
 
 
+def upgrade(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--timeout", type=_seconds, default=60.0, metavar="1m", help="for the new code to answer; then exit 5"
+    )
+
+
 def completion(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("shell", choices=("bash", "zsh", "fish"))
 

@@ -6,7 +6,7 @@ import re
 import sys
 
 from supervisor.cli import codes
-from supervisor.cli.connection import RefusedError, UnreachableError
+from supervisor.cli.connection import LostError, RefusedError, UnreachableError
 from supervisor.cli.text import LogCleaner, as_json, clean, coloured, complain, fitted, local, plain_name, say, width
 
 TYPE_CHECKING = False
@@ -182,25 +182,33 @@ def _rank_filter(rank: str | None, last: int | None) -> Any:
 def events(client: Client, options: Namespace) -> int:
     """What happened, oldest first; with -f as it happens."""
     query = [f"limit={options.limit}"]
-    if options.since is not None:
-        query.append(f"since={options.since}")
     if options.name is not None:
         query.append(f"server={segment(options.name)}")
     if options.follow:
         return _follow_events(client, "/v1/events?" + "&".join([*query, "follow=true"]), options)
+    if options.since is not None:
+        query.append(f"since={options.since}")
     for event in client.get("/v1/events?" + "&".join(query))["events"]:
         say(as_json(event) if options.json else event_line(event))
     return codes.OK
 
 
 def _follow_events(client: Client, target: str, options: Namespace) -> int:
-    try:
-        for event in _parsed(client.stream(target, forever=True, accept="text/event-stream")):
-            say(as_json(event) if options.json else event_line(event))
-            sys.stdout.flush()
-    except KeyboardInterrupt:
-        return codes.OK
-    raise RefusedError(503, "the daemon ended the stream")
+    """Goes on behind the last one when the daemon is upgraded meanwhile."""
+    seen = options.since
+    while True:
+        since = "" if seen is None else f"&since={seen}"
+        try:
+            for event in _parsed(client.stream(target + since, forever=True, accept="text/event-stream")):
+                say(as_json(event) if options.json else event_line(event))
+                sys.stdout.flush()
+                seen = event["id"]
+        except KeyboardInterrupt:
+            return codes.OK
+        except LostError:
+            client.find_again()
+        else:
+            raise RefusedError(503, "the daemon ended the stream")
 
 
 def _parsed(pieces: Iterator[bytes]) -> Iterator[Any]:

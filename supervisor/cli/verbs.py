@@ -92,6 +92,12 @@ def _remove(client: Client, options: Namespace) -> int:
     return remove(client, options)
 
 
+def _upgrade(client: Client, options: Namespace) -> int:
+    from supervisor.cli.upgrade import upgrade
+
+    return upgrade(client, options)
+
+
 def _completion(client: Client, options: Namespace) -> int:
     from supervisor.cli.completion import completion
 
@@ -141,6 +147,7 @@ VERBS: dict[str, Verb] = {
     "gpu": (_gpu, "release a quarantined GPU", takes.gpu),
     "pid": (reading.pid, "pid of the daemon or of a server", takes.pid),
     "version": (reading.version, "version of the daemon", takes.as_json),
+    "upgrade": (_upgrade, "replace the daemon's code by the installed one; servers go on", takes.upgrade),
     "shutdown": (changing.shutdown, "stop every server, then the daemon", takes.nothing),
     "connect": (_join, "join standard input and output to the socket (what -H runs on the host)", takes.nothing),
     "completion": (_completion, "print the completion script of a shell", takes.completion),

@@ -32,6 +32,15 @@ class Changes:
         """The file as it was last read; what is in force before it was read again."""
         return self._read or self._running()
 
+    @property
+    def busy(self) -> bool:
+        """Whether a change is under way: a server that was stopped for it is still to be started."""
+        return self._lock.locked()
+
+    async def hold(self) -> None:
+        """Wait for what is under way; let nothing begin any more. The waiter bounds it."""
+        await self._lock.acquire()
+
     async def reread(self) -> Differences:
         """What the file would change now. ConfigError when it cannot be used; what was read before still stands."""
         if not self._path:
@@ -46,7 +55,7 @@ class Changes:
         """
         found = (await self.reread()).servers
         wanted = [change for change in found if not names or change.name in names]
-        skipped = [change for change in wanted if free_only and _costs(change)]
+        skipped = [change for change in wanted if free_only and costs(change)]
         applied = await self._carry_out([change for change in wanted if change not in skipped], by)
         return *applied, *(Applied(change.name, "skipped", "it costs a restart") for change in skipped)
 
@@ -122,5 +131,6 @@ class Changes:
                 return "changed"
 
 
-def _costs(change: ServerChange) -> bool:
+def costs(change: ServerChange) -> bool:
+    """Whether bringing it into force stops or restarts the server."""
     return change.kind == "disappeared" or change.restart_needed

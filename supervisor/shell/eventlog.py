@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 from collections import deque
+from collections.abc import Iterable
 
 from supervisor.api.control import Clock, EventRecord
 
@@ -13,9 +14,13 @@ KEPT = 5000
 class EventLog:
     """Ids begin at the wall clock's milliseconds: they grow across restarts of the daemon, so a follower can resume."""
 
-    def __init__(self, started: Clock) -> None:
-        self._last_id = int(started.wall * 1000)
-        self._records: deque[EventRecord] = deque(maxlen=KEPT)
+    def __init__(self, started: Clock, earlier: Iterable[EventRecord] = ()) -> None:
+        self._records: deque[EventRecord] = deque(earlier, maxlen=KEPT)
+        self._last_id = max(int(started.wall * 1000), self._records[-1].id if self._records else 0)
+
+    def records(self) -> tuple[EventRecord, ...]:
+        """All that are kept."""
+        return tuple(self._records)
 
     def add(
         self, moment: Clock, server: str, facet: str, before: str, after: str, reason: str, attempt: int

@@ -34,8 +34,11 @@ class Copy(Protocol):
 
 def configure(
     stream: TextIO | None = None, *, pretty: bool | None = None, level: int = logging.INFO, file: str | None = None
-) -> None:
-    """Set structlog up for the process. Pretty by default on a terminal alone; `file` gets JSON lines as well."""
+) -> Callable[[], None]:
+    """Set structlog up for the process. Pretty by default on a terminal alone; `file` gets JSON lines as well.
+
+    What it returns has the file's last lines written, for who ends the process without its interpreter's end.
+    """
     out = stream or sys.stderr
     on_terminal = out.isatty() if pretty is None else pretty
     shared: list[Processor] = [
@@ -55,6 +58,12 @@ def configure(
         logger_factory=structlog.PrintLoggerFactory(_never_waiting(out)),
         cache_logger_on_first_use=False,
     )
+
+    def close() -> None:
+        for copy in copies:
+            copy.close()
+
+    return close
 
 
 # Without the frames' local variables: they hold environments, and these hold tokens.

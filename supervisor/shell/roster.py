@@ -252,6 +252,15 @@ class Roster:
 
     # --- what must survive us ------------------------------------------------------------------------------------
 
+    def save(self) -> None:
+        """Write down how every server is now."""
+        for seat in self._seats.values():
+            self._states.put(self._saved(seat.loop.server, seat.config))
+
+    def spawning(self) -> list[str]:
+        """Whose process is being started at this moment."""
+        return [name for name, seat in self._seats.items() if _is_spawning(seat.loop)]
+
     def _save(self, server: Server) -> None:
         name = server.settings.name
         if name in self._seats:
@@ -273,5 +282,8 @@ def _door(seat: Seat) -> Door:
 
 def _calm(loop: ServerLoop) -> bool:
     """A start whose process has been spawned and is not being ended is calm, too."""
-    snapshot = loop.snapshot()
-    return loop.server.state in _CALM or (loop.server.state is State.STARTING and snapshot.pid is not None)
+    return loop.server.state in _CALM or (loop.server.state is State.STARTING and not _is_spawning(loop))
+
+
+def _is_spawning(loop: ServerLoop) -> bool:
+    return loop.server.state is State.STARTING and loop.snapshot().pid is None

@@ -1,10 +1,11 @@
-"""Gets the sockets that the daemon is asked on: those that systemd passed, our own for the rest."""
+"""Gets the sockets that the daemon is asked on: those that systemd or the code before passed, our own for the rest."""
 
 from __future__ import annotations
 
 import os
 import socket
 from collections.abc import Mapping
+from pathlib import Path
 
 from supervisor.api import access, serve
 from supervisor.api.access import Access
@@ -12,15 +13,20 @@ from supervisor.api.app import build_app, build_tcp_app
 from supervisor.api.control import Control
 from supervisor.api.serve import Binding
 from supervisor.config import DaemonConfig
+from supervisor.shell.upgrade import Handover
 
 
 class ListenProblem(Exception):  # noqa: N818 - a fact for the operator, not a bug
     """A socket cannot be had; the text is the one line that says why."""
 
 
-def bindings(daemon: DaemonConfig, control: Control, environment: Mapping[str, str]) -> list[Binding]:
+def bindings(
+    daemon: DaemonConfig, control: Control, environment: Mapping[str, str], handover: Handover | None = None
+) -> list[Binding]:
     """Every socket with the application behind it. ListenProblem when one cannot be had; none is left open then."""
-    passed = serve.activated(environment, os.getpid())
+    ours = _kept(daemon, handover) if handover is not None else []
+    systemds = _of_systemd(environment, handover)
+    passed = [*ours, *systemds]
     opened: list[socket.socket] = []
     try:
         gid = access.gid_of(daemon.socket_group) if daemon.socket_group else None
@@ -38,9 +44,37 @@ def bindings(daemon: DaemonConfig, control: Control, environment: Mapping[str, s
         where = f"{daemon.socket} or {daemon.listen}"
         raise ListenProblem(f"cannot listen on {where}: {problem}; nothing was started") from None
     return [
-        *(_bound(one, control, rules, owned=False) for one in passed),
-        *(_bound(one, control, rules, owned=True) for one in opened),
+        *(_bound(one, control, rules, owned=False) for one in systemds),
+        *(_bound(one, control, rules, owned=True) for one in (*ours, *opened)),
     ]
+
+
+def _of_systemd(environment: Mapping[str, str], handover: Handover | None) -> list[socket.socket]:
+    """Its numbers are those of the first start: after an upgrade the handover knows them."""
+    if handover is None:
+        return serve.activated(environment, os.getpid())
+    return [_taken_over(one.descriptor) for one in handover.sockets if not one.owned]
+
+
+def _kept(daemon: DaemonConfig, handover: Handover) -> list[socket.socket]:
+    """Our own that are still where the configuration wants them; the others are closed, and a socket's file removed."""
+    kept = []
+    for listener in [_taken_over(one.descriptor) for one in handover.sockets if one.owned]:
+        name = listener.getsockname()
+        local = listener.family == socket.AF_UNIX
+        if name == daemon.socket if local else name[:2] == daemon.listen_address:
+            kept.append(listener)
+        else:
+            listener.close()
+            if local:
+                Path(name).unlink(missing_ok=True)
+    return kept
+
+
+def _taken_over(descriptor: int) -> socket.socket:
+    listener = socket.socket(fileno=descriptor)
+    listener.setblocking(False)
+    return listener
 
 
 def _among(sockets: list[socket.socket], *families: int) -> bool:

@@ -12,7 +12,16 @@ import msgspec
 
 from supervisor.api.access import Access
 from supervisor.api.app import build_app, build_tcp_app
-from supervisor.api.control import Applied, ChangeRefusedError, Clock, DaemonInfo, EventRecord, Request
+from supervisor.api.control import (
+    Applied,
+    ChangeRefusedError,
+    Clock,
+    DaemonInfo,
+    EventRecord,
+    Request,
+    UpgradeRefusedError,
+    Upgrading,
+)
 from supervisor.api.limits import DEFAULTS, Limits
 from supervisor.api.pulse import Pulse
 from supervisor.api.serve import Binding, bind_tcp, bind_unix, serving
@@ -46,6 +55,9 @@ class FakeControl:
         self.requests: list[tuple[str, Request]] = []
         self.records: list[EventRecord] = []
         self.shutdown_by: list[str] = []
+        self.version, self.installed, self.upgrades = "0.1.0", "0.2.0", 0
+        self.upgrades_shown: int | None = None
+        self.upgrade_problem = self.refusal = ""
         self.log_path = ""
         self.state_dir = "/var/lib/sglang-supervisor"
         self.beat = Pulse()
@@ -207,13 +219,15 @@ class FakeControl:
 
     def daemon_info(self) -> DaemonInfo:
         return DaemonInfo(
-            version="0.1.0",
+            version=self.version,
             pid=os.getpid(),
             started_wall=self.now.wall - 3600,
             config_path=self.config_path,
             state_dir=self.state_dir,
             log_dir="/var/log/sglang-supervisor",
             log_path=self.log_path,
+            upgrades=self.upgrades if self.upgrades_shown is None else self.upgrades_shown,
+            upgrade_problem=self.upgrade_problem,
         )
 
     def pulse(self) -> Pulse:
@@ -221,6 +235,13 @@ class FakeControl:
 
     async def shutdown(self, by: str) -> None:
         self.shutdown_by.append(by)
+
+    async def upgrade(self, by: str) -> Upgrading:
+        if self.refusal:
+            raise UpgradeRefusedError(self.refusal)
+        begun = Upgrading(self.version, self.installed, self.upgrades)
+        self.upgrades, self.version = self.upgrades + 1, self.version if self.upgrade_problem else self.installed
+        return begun
 
 
 OWNER = Access(admin_uids=frozenset({os.getuid()}), operator_gids=frozenset())

@@ -177,3 +177,13 @@ async def asked(stack: AsyncExitStack, path: str, target: str) -> asyncio.Stream
     reader, writer = await stack.enter_async_context(dialled(path))
     writer.write(f"GET {target} HTTP/1.1\r\nHost: d\r\n\r\n".encode())
     return reader
+
+
+async def test_an_upgrade_is_begun_or_refused_with_its_reason(client: httpx.AsyncClient, control: FakeControl) -> None:
+    begun = await client.post("/v1/upgrade")
+    assert (begun.status_code, begun.json()) == (202, {"before": "0.1.0", "after": "0.2.0", "upgrades": 0})
+    info = (await client.get("/v1/info")).json()
+    assert (info["version"], info["upgrades"], info["upgrade_problem"]) == ("0.2.0", 1, "")
+    control.refusal = "cannot upgrade: the daemon ends"
+    refused = await client.post("/v1/upgrade")
+    assert (refused.status_code, refused.json()) == (409, {"error": "cannot upgrade: the daemon ends"})

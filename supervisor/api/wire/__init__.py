@@ -1,6 +1,6 @@
 """What the control socket says, as types: the one place where snapshots become JSON."""
 
-from supervisor.api.wire.daemon import API_VERSION, Configured, Done, Error, Info, Reread, Updated, info
+from supervisor.api.wire.daemon import API_VERSION, Configured, Done, Error, Info, Reread, Updated, Upgrading, info
 from supervisor.api.wire.journal import Event, Events, event
 from supervisor.api.wire.model import Accepted, Brief, Rank, Server, Servers, Span, Startup, Status, Waited
 from supervisor.api.wire.moments import iso
@@ -29,6 +29,7 @@ __all__ = [
     "Story",
     "Timeline",
     "Updated",
+    "Upgrading",
     "Waited",
     "bundle",
     "diagnosis",

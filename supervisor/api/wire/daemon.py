@@ -24,6 +24,16 @@ class Info(msgspec.Struct, frozen=True):
     log_dir: str
     log_path: str
     role: str
+    upgrades: int = 0
+    upgrade_problem: str = ""
+
+
+class Upgrading(msgspec.Struct, frozen=True):
+    """An upgrade has begun: `showInfo` shows more `upgrades` than these when it is over, well or not."""
+
+    before: str
+    after: str
+    upgrades: int
 
 
 class Configured(msgspec.Struct, frozen=True):
@@ -78,4 +88,6 @@ def info(daemon: DaemonInfo, clock: Clock, role: str) -> Info:
         log_dir=daemon.log_dir,
         log_path=daemon.log_path,
         role=role,
+        upgrades=daemon.upgrades,
+        upgrade_problem=daemon.upgrade_problem,
     )

@@ -1,7 +1,7 @@
 """Starts, watches, signals, adopts and kills one attempt's process tree."""
 
 from supervisor.edge.process.household import Household
-from supervisor.edge.process.scan import MARKER_NAME, Process, markers_of
+from supervisor.edge.process.scan import HELPER_NAME, MARKER_NAME, Process, markers_of
 from supervisor.edge.process.spawn import (
     Limit,
     SpawnPlan,
@@ -14,6 +14,7 @@ from supervisor.edge.process.spawn import (
 from supervisor.edge.process.tree import Cgroup, Tree, adopt
 
 __all__ = [
+    "HELPER_NAME",
     "MARKER_NAME",
     "Cgroup",
     "Household",

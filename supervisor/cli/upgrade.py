@@ -1,0 +1,50 @@
+"""The verb that replaces the daemon's code in place, and sees what becomes of it."""
+
+from __future__ import annotations
+
+import time
+
+from supervisor.cli import codes
+from supervisor.cli.connection import UnreachableError
+from supervisor.cli.text import clean, complain, complain_each, say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from typing import Any
+
+    from supervisor.cli.connection import Client
+
+TRIAL_LIMIT_S = 60.0  # the daemon itself gives the new code half a minute
+_PAUSE_S = 0.1
+
+
+def upgrade(client: Client, options: Namespace) -> int:
+    """`upgraded: 0.1.0 -> 0.2.0` when the new code answers; 1 when the old one goes on, 5 when nobody answers."""
+    begun = client.post("/v1/upgrade", timeout_s=TRIAL_LIMIT_S)
+    info = _successor(client, begun["upgrades"], options.timeout)
+    if info is None:
+        complain(f"ERROR (the new code, {begun['after']}, does not answer within {options.timeout:g} s)")
+        return codes.TIMED_OUT
+    if info["upgrade_problem"]:
+        complain_each("ERROR (", info["upgrade_problem"], ")")
+        return codes.ERROR
+    say(f"upgraded: {clean(begun['before'])} -> {clean(info['version'])}")
+    return codes.OK
+
+
+def _successor(client: Client, before: int, limit_s: float) -> Any:
+    """What the code says that came after so many upgrades; None when none does in time.
+
+    The socket stays open all the while, but an answer under way may be cut.
+    """
+    until = time.monotonic() + limit_s
+    while (left_s := until - time.monotonic()) > 0:
+        try:
+            info = client.get("/v1/info", max(1.0, left_s))
+            if info["upgrades"] > before:
+                return info
+        except UnreachableError:
+            pass
+        time.sleep(_PAUSE_S)
+    return None

@@ -1,0 +1,260 @@
+"""The daemon becomes the installed version in place: same process, same servers, nobody refused, nothing lost."""
+
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import supervisor
+from tests.e2e import api
+from tests.e2e.host import BIN, Daemon, Host, until
+
+both_ways = pytest.mark.parametrize("cgroups", ["auto", pytest.param("off", marks=pytest.mark.slow)], indirect=True)
+NEW = "9.9.9"
+
+
+@pytest.fixture
+def installed(host: Host, monkeypatch: pytest.MonkeyPatch) -> "Installed":
+    """The daemon runs from a copy of the package, which can be replaced under it."""
+    one = Installed(host.root / "site")
+    monkeypatch.setenv("PYTHONPATH", str(one.place))
+    return one
+
+
+class Installed:
+    """A folder with the package in it, as an installation has one."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self._copies = 0
+        self.put()
+
+    def put(self, version: str = supervisor.__version__, *, broken: bool = False) -> None:
+        """Install a version at once, as `make install` does."""
+        self._copies += 1
+        fresh = self.place.with_name(f"site-{self._copies}")
+        fresh.mkdir()
+        shutil.copytree(Path(supervisor.__file__).parent, fresh / "supervisor")
+        init = fresh / "supervisor/__init__.py"
+        init.write_text(re.sub(r'__version__ = ".*"', f'__version__ = "{version}"', init.read_text()))
+        if broken:
+            (fresh / "supervisor/core/server.py").write_text("import nothing_of_this_name\n")
+        link = self.place.with_name("site.new")
+        link.symlink_to(fresh)
+        link.replace(self.place)
+
+
+class Asker:
+    """Asks again and again over new connections until it is told to stop; keeps what went wrong."""
+
+    def __init__(self, ask: Callable[[], object]) -> None:
+        self._ask = ask
+        self._enough = threading.Event()
+        self.answers = 0
+        self.problems: list[str] = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._enough.is_set():
+            try:
+                self._ask()
+                self.answers += 1
+            except (OSError, http.client.HTTPException, ValueError) as problem:
+                self.problems.append(repr(problem))
+
+    def stop(self) -> None:
+        self._enough.set()
+        self._thread.join(20)
+
+
+class Stream(threading.Thread):
+    """One request to a server, whose answer flows slowly, since it is read slowly, until it is let go."""
+
+    def __init__(self, port: int, tokens: int) -> None:
+        super().__init__(daemon=True)
+        self._port, self._tokens = port, tokens
+        self.begun, self.let_go = threading.Event(), threading.Event()
+        self.body = b""
+        self.start()
+        assert self.begun.wait(20), "the answer begins"
+
+    def run(self) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
+        asked = {"text": "a", "stream": True, "sampling_params": {"max_new_tokens": self._tokens}}
+        connection.request("POST", "/generate", json.dumps(asked))
+        answer = connection.getresponse()
+        while piece := answer.read1(65536):
+            self.body += piece
+            self.begun.set()
+            self.let_go.wait(0.2)
+        connection.close()
+
+    def events(self) -> list[bytes]:
+        self.let_go.set()
+        self.join(60)
+        assert not self.is_alive()
+        return [line for line in self.body.split(b"\n\n") if line]
+
+
+def info(host: Host) -> dict[str, Any]:
+    answer: dict[str, Any] = api.get(host.socket, "/v1/info")
+    return answer
+
+
+@both_ways
+def test_the_new_version_takes_over_and_no_client_and_no_server_notices(host: Host, installed: Installed) -> None:
+    port = host.fake("kimi", "--tp", "2", sole=True)
+    daemon = host.start()
+    host.wait_for("kimi", "lifecycle", "running")
+    before, told = host.show("kimi"), host.events("kimi", "lifecycle")
+    stream = Stream(port, tokens=12_000)
+    asker = Asker(lambda: api.get(host.socket, "/v1/status"))
+
+    installed.put(NEW)
+    done = host.ctl("upgrade")
+    asker.stop()
+
+    assert (done.returncode, done.stdout) == (0, f"upgraded: {supervisor.__version__} -> {NEW}\n"), done.stderr
+    assert stream.is_alive(), "the request outlasted the upgrade"
+    events = stream.events()
+    assert events[-1] == b"data: [DONE]"
+    assert json.loads(events[-2][6:])["meta_info"]["completion_tokens"] == 12_000, "no byte is missing"
+    assert asker.problems == []
+    assert asker.answers > 0
+    after = host.show("kimi")
+    kept = ("pid", "attempt", "ready_since", "restarts", "state", "log_path")
+    assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
+    assert (info(host)["pid"], info(host)["version"], info(host)["upgrades"]) == (daemon.pid, NEW, 1)
+    assert host.events("kimi", "lifecycle")[: len(told)] == told, "what has happened is still told"
+    assert host.ctl("version").stdout == f"{NEW}\n"
+    assert zombies(daemon.pid) == []
+    assert host.ctl("stop", "kimi").returncode == 0
+    assert not host.processes("kimi")
+    assert host.collisions("kimi") == ""
+
+
+def zombies(parent: int) -> list[str]:
+    """Dead children that nobody has asked for."""
+    found = []
+    for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+        status = Path(f"/proc/{pid}/status").read_text()
+        if "State:\tZ" in status:
+            found.append(status.splitlines()[0])
+    return found
+
+
+def test_what_does_not_come_up_never_takes_over(host: Host, installed: Installed) -> None:
+    host.add("kimi", ["sleep", "1000"])
+    host.start()
+    pid = spawned(host, "kimi")
+
+    installed.put(NEW, broken=True)
+    assert refusal(host) == "the new code says: ModuleNotFoundError: No module named 'nothing_of_this_name'"
+    installed.put(NEW)
+    good = host.config.read_text()
+    host.config.write_text(good + "\nsize = 5\n")
+    assert "server.kimi.size" in refusal(host)
+    host.config.write_text(good.replace("1000", "2000"))
+    assert refusal(host) == "the file wants kimi stopped or restarted; sglctl update first, or take that back"
+    host.config.write_text(good)
+
+    assert (info(host)["version"], info(host)["upgrades"]) == (supervisor.__version__, 0)
+    assert host.show("kimi")["pid"] == pid
+
+
+def spawned(host: Host, name: str) -> int:
+    """The pid of a server that is starting."""
+    host.wait_for(name, "phase", "launch")
+    return int(host.show(name)["pid"])
+
+
+def refusal(host: Host) -> str:
+    """Why an upgrade is refused: in one line, after which all is as before."""
+    done = host.ctl("upgrade")
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    return line.removeprefix("error: cannot upgrade: ").removesuffix("; the old code goes on")
+
+
+@pytest.mark.slow
+def test_when_the_exec_fails_the_old_code_goes_on(host: Host) -> None:
+    """The trial is the last that comes up: it makes the script unusable."""
+    script = host.root / "sglsup"
+    text = (BIN / "sglsup").read_text()
+    script.write_text(
+        text.replace("import sys", "import os, sys\nif '--try' in sys.argv: os.chmod(__file__, 0o644)", 1)
+    )
+    script.chmod(0o755)
+    server = "trap 'exit 7' USR1; while :; do sleep 0.05; done"
+    host.add("kimi", ["sh", "-c", server])
+    daemon = started(host, script)
+    pid = spawned(host, "kimi")
+
+    done = host.ctl("upgrade")
+
+    assert done.returncode == 1
+    assert done.stderr == f"ERROR (cannot execute {script}: Permission denied; the old code goes on)\n"
+    assert host.show("kimi")["pid"] == pid
+    assert info(host)["pid"] == daemon.pid
+    os.kill(pid, signal.SIGUSR1)
+    assert "status 7" in host.wait_for("kimi", "lifecycle", "stopping")["reason"], "it is still our child"
+
+
+def started(host: Host, script: Path) -> Daemon:
+    """A daemon that a script of our own has started."""
+    command = [str(script), "daemon", "-c", str(host.write_config())]
+    host.daemon = Daemon(command, host.environment)
+    host._daemons.append(host.daemon)
+    host.daemon.wait_until_said("ready")
+    return host.daemon
+
+
+@pytest.mark.slow
+def test_who_waits_or_follows_goes_on_with_the_new_code(host: Host) -> None:
+    host.fake("kimi", autostart=False)
+    host.add("odd", ["sh", "-c", "trap 'exit 7' USR1; while :; do sleep 0.05; done"])
+    host.start()
+    spawned(host, "odd")
+    waiting = client(host, "wait", "kimi", "--timeout", "60s")
+    following = client(host, "events", "-f", "--json", "kimi")
+    until(lambda: host.ctl("status").returncode == 3, 10, "both have come")
+
+    assert host.ctl("upgrade").returncode == 0
+    assert host.ctl("start", "kimi").returncode == 0
+
+    assert waiting.communicate(timeout=60) == ("kimi: healthy\n", None)
+    assert following.stdout is not None
+    assert any('"running"' in line for line in following.stdout), "the change after the upgrade is told"
+    following.send_signal(signal.SIGINT)
+    assert following.wait(10) == 0
+    following.stdout.close()
+    os.kill(host.show("odd")["pid"], signal.SIGUSR1)
+    assert "status 7" in host.wait_for("odd", "lifecycle", "stopping")["reason"], "its parent is the same process"
+
+
+def client(host: Host, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(host.client(*words), env=host.environment, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+def test_a_signal_that_comes_in_between_is_heeded(host: Host) -> None:
+    host.fake("kimi", autostart=False)
+    daemon = host.start()
+    upgrading = client(host, "upgrade", "--timeout", "1s")
+    daemon.wait_until_said("makes way for the new code")
+
+    daemon.process.terminate()
+
+    assert daemon.ended() == 0
+    daemon.wait_until_said("asked to end", by="SIGTERM")
+    upgrading.communicate(timeout=30)
