@@ -48,6 +48,7 @@ def worker(rank: int, second: int, text: str, old: bool = False) -> str:
         ("heads-not-divisible", "crashed", "launch", "parallelism-invalid", "no"),
         ("unknown-quantization", "crashed", "launch", "quantization-mismatch", "no"),
         ("missing-module", "crashed", "weights", "driver-or-dependency-mismatch", "no"),
+        ("worker-killed", "crashed", "serving", "host-oom-killed", "maybe"),
         ("replica-killed", "crashed", "serving", "host-oom-killed", "maybe"),
         ("two-replicas-compiling", "warming", "graph-capture", "", ""),
     ],
