@@ -16,7 +16,8 @@ from starlette.responses import Response, StreamingResponse
 
 from supervisor.api.control import Control
 from supervisor.api.operation import Call, Operation
-from supervisor.web.page import content, document
+from supervisor.web.page import NO_TAILS, content, document
+from supervisor.web.tails import tails
 
 AT_MOST_EVERY_S = 1.0  # however much changes
 STARTING_EVERY_S = 2.0  # bars and lanes move without anything being announced
@@ -50,7 +51,8 @@ _rendered: WeakKeyDictionary[Control, dict[bool, _Rendered]] = WeakKeyDictionary
 
 
 async def show_page(call: Call) -> Response:
-    html = document(call.control, full=call.local).encode()
+    read = await tails(call.control) if call.local else NO_TAILS
+    html = document(call.control, full=call.local, tails=read).encode()
     packed = _accepts_gzip(call)
     headers = HEADERS | {"cache-control": "no-store"} | (PACKED if packed else {})
     return Response(gzip.compress(html, _LEVEL) if packed else html, media_type="text/html", headers=headers)
@@ -66,7 +68,7 @@ async def _updates(control: Control, *, full: bool) -> AsyncIterator[bytes]:
     told = ""
     while True:
         change = control.change()
-        html = _current(control, full=full)
+        html = await _current(control, full=full)
         if html != told:
             told = html
             yield _framed(html)
@@ -79,12 +81,13 @@ async def _updates(control: Control, *, full: bool) -> AsyncIterator[bytes]:
             await control.changed(change)
 
 
-def _current(control: Control, *, full: bool) -> str:
+async def _current(control: Control, *, full: bool) -> str:
     """Rendered once for all who look: many open tabs cost what one costs."""
     known = _rendered.setdefault(control, {})
     now, before = control.clock().monotonic, known.get(full)
     if before is None or not math.isclose(before.at, now, abs_tol=AT_MOST_EVERY_S) or before.change != control.change():
-        before = known[full] = _Rendered(now, control.change(), content(control, full=full))
+        change, read = control.change(), await tails(control) if full else NO_TAILS
+        before = known[full] = _Rendered(now, change, content(control, full=full, tails=read))
     return before.html
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from supervisor.api.control import Clock, Control
 from supervisor.api.words import is_healthy
@@ -14,10 +15,11 @@ from supervisor.web.pieces import since, until
 
 TITLE = "SGLang Supervisor"
 _HELP = "Reasons, evidence and log lines of a serving server are shown over the control socket only: "
+NO_TAILS: Mapping[str, str] = MappingProxyType({})
 _SICK = ("fatal", "quarantined")
 
 
-def document(control: Control, *, full: bool) -> str:
+def document(control: Control, *, full: bool, tails: Mapping[str, str] = NO_TAILS) -> str:
     """The whole page. Without JavaScript it loads itself again every ten seconds."""
     refresh = tag("noscript", tag("meta", http_equiv="refresh", content="10"))
     head = tag(
@@ -35,13 +37,13 @@ def document(control: Control, *, full: bool) -> str:
         "body",
         tag("a", "To the servers", href="#table", class_="skip"),
         tag("p", id="announce", class_="unseen", role="status", aria_live="polite"),
-        content(control, full=full),
+        content(control, full=full, tails=tails),
     )
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 
 
-def content(control: Control, *, full: bool) -> Html:
-    """What is sent again with every change."""
+def content(control: Control, *, full: bool, tails: Mapping[str, str] = NO_TAILS) -> Html:
+    """What is sent again with every change; `tails` are the last lines of logs, for whom may read them."""
     snapshots, clock, view = list(control.snapshots()), control.clock(), control.gpus()
     info = control.daemon_info()
     header = tag(
@@ -53,7 +55,7 @@ def content(control: Control, *, full: bool) -> Html:
     alarms = list(_alarms(snapshots, view, clock))
     attention = tag("ul", *alarms, class_="alarms", aria_label="Needs attention") if alarms else None
     listing = tag("section", tag("h2", "Servers", id="servers", class_="unseen"), servers.table(snapshots, clock))
-    each = [servers.details(snapshot, clock, full=full) for snapshot in snapshots]
+    each = [servers.details(one, clock, full=full, tail=tails.get(one.name, "")) for one in snapshots]
     main = tag("main", attention, listing, tag("section", *each), gpus.section(view, clock, full=full))
     footer = tag("footer", tag("p", f"version {info.version}, pid {info.pid}"), None if full else _hint(control))
     return tag("div", header, main, footer, id="content", data_now=f"{clock.wall:.1f}", data_title=_title(snapshots))

@@ -168,14 +168,14 @@ def _span_of(gpus: tuple[int, ...]) -> str:
 # --- one server ------------------------------------------------------------------------------------------------------
 
 
-def details(snapshot: ServerSnapshot, clock: Clock, *, full: bool) -> Html:
+def details(snapshot: ServerSnapshot, clock: Clock, *, full: bool, tail: str = "") -> Html:
     """Everything else about one server; open when there is something to look at."""
     quiet = snapshot.lifecycle.value in ("running", "stopped") and is_healthy(snapshot) == (snapshot.goal == "up")
     summary = tag("summary", tag("h3", snapshot.name), badge(snapshot), _attempt(snapshot))
     parts = [
         _reason(snapshot) if full else None,
         _timeline(snapshot, clock),
-        _lines(snapshot) if snapshot.lifecycle.value == "starting" else None,
+        _tail(tail) if full and tail else _lines(snapshot) if snapshot.lifecycle.value == "starting" else None,
         incidents(snapshot, clock, full=full),
     ]
     body = parts if any(parts) else [tag("p", "It has not been started yet.", class_="quiet")]
@@ -230,6 +230,12 @@ def _swatch(kind: str, text: str) -> Html:
 
 def _line(kind: str, text: str) -> Html:
     return tag("li", tag("svg", tag("line", x1=6, x2=6, y1=0, y2=12, class_=kind), width=12, height=12), text)
+
+
+def _tail(text: str) -> Html:
+    """Whatever the log says, for whom may read it anyway."""
+    cut = "\n".join(mask(line)[:LINE_MAX] for line in text.split("\n"))
+    return tag("div", tag("h4", "Last lines of its log"), preformatted(cut), class_="lines")
 
 
 def _lines(snapshot: ServerSnapshot) -> Html | None:
