@@ -150,6 +150,14 @@ class ServerCgroup:
         except FileNotFoundError:
             if self.exists():  # Linux < 5.14
                 self._kill_one_by_one()
+        else:
+            self._kill_headless()
+
+    def _kill_headless(self) -> None:
+        """cgroup.kill signals each process's first thread alone: where that one has ended, the others live on."""
+        for pid in filter(_headless, self.pids()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def _kill_one_by_one(self) -> None:
         """Frozen processes cannot fork, and SIGKILL reaches them all the same (cgroup v2 freezer)."""
@@ -287,3 +295,13 @@ def _pids(path: str) -> list[int]:
 def _keyed(text: str) -> dict[str, int]:
     pairs = (line.split() for line in text.splitlines())
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+
+
+def _headless(pid: int) -> bool:
+    """The state in /proc is the first thread's, the count of threads the process's."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            field = file.read().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return field[0] == b"Z" and int(field[17]) > 1

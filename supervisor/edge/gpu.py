@@ -302,10 +302,10 @@ def is_alive(pid: int) -> bool:
     """Whether our /proc knows the process and it has not ended; NVML's pids may be of another namespace, or 0."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            state = file.read().rpartition(b")")[2].split()[0]
+            field = file.read().rpartition(b")")[2].split()
     except OSError:
         return False
-    return state not in (b"Z", b"X", b"x")
+    return field[0] not in (b"Z", b"X", b"x") or int(field[17]) > 1  # the state is the first thread's alone
 
 
 def in_own_pid_namespace() -> bool:

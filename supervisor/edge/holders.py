@@ -15,7 +15,8 @@ from supervisor.config import mask_command
 from supervisor.devices import ProcessOwner
 
 COMMAND_LIMIT = 200  # characters
-_START_TICKS = 19  # field 22 of /proc/PID/stat, counted from the one after the command's closing bracket
+# Fields 20 and 22 of /proc/PID/stat, counted from the one after the command's closing bracket.
+_THREADS, _START_TICKS = 17, 19
 
 
 def identify(pids: Iterable[int], server_of: Callable[[int], str] = lambda pid: "") -> tuple[ProcessOwner, ...]:
@@ -28,7 +29,7 @@ def _identify(pid: int, server_of: Callable[[int], str]) -> ProcessOwner | None:
     folder = Path("/proc") / str(pid)
     try:
         fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
-        if fields[0] in (b"Z", b"X", b"x"):
+        if fields[0] in (b"Z", b"X", b"x") and int(fields[_THREADS]) <= 1:  # of more, only the first one has ended
             return None
         uid = os.stat(folder).st_uid
         name = (folder / "comm").read_bytes().decode(errors="replace")

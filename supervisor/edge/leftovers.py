@@ -110,10 +110,11 @@ def _alive(pid: int) -> bool:
 
 
 def _zombie(pid: int) -> bool:
-    """It holds no memory any more, only its exit status."""
+    """It holds no memory any more, only its exit status; unless only the first of its threads has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] in (b"Z", b"X")
+            field = file.read().rpartition(b")")[2].split()
+        return field[0] in (b"Z", b"X") and int(field[17]) <= 1
     except (FileNotFoundError, ProcessLookupError):
         return True
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -57,6 +59,30 @@ async def start(tmp_path: Path) -> AsyncIterator[Starter]:
     for tree in trees:
         assert isinstance(await tree.kill(LIMIT_S), TreeEmptied)
         tree.close()
+
+
+# Ends its first thread alone: /proc then calls the process a zombie, without a command line or environment.
+HEADLESS = """
+import ctypes, signal, threading
+threading.Thread(target=signal.pause).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+@pytest.fixture
+def headless() -> Iterator[int]:
+    """The pid of a process that lives on without its first thread."""
+    with subprocess.Popen([sys.executable, "-c", HEADLESS]) as process:
+        give_up = time.monotonic() + LIMIT_S
+        while not is_headless(process.pid) and time.monotonic() < give_up:
+            time.sleep(0.01)
+        yield process.pid
+        process.kill()
+
+
+def is_headless(pid: int) -> bool:
+    field = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return field[0] == "Z" and int(field[17]) > 1
 
 
 def plan_for(place: Path, /, *command: str, **options: object) -> SpawnPlan:

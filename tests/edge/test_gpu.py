@@ -406,3 +406,7 @@ def test_every_line_is_one_report_with_nothing_that_we_do_not_know(fake_nvml: Fa
     fields = {"at", "took_s", "driver", "own_pid_namespace", "devices", "type"}
     assert set(sent) == fields
     assert set(sent["devices"][0]) | {"lost"} == set(Gpu.__struct_fields__)
+
+
+def test_a_process_without_its_first_thread_lives(headless: int) -> None:
+    assert is_alive(headless)

@@ -55,6 +55,10 @@ def test_the_server_is_what_the_caller_says(holder: subprocess.Popen[bytes]) -> 
     assert owner.server == "kimi"
 
 
+def test_a_process_without_its_first_thread_is_somebody(headless: int) -> None:
+    assert [owner.pid for owner in identify([headless])] == [headless]
+
+
 def test_zombies_the_gone_and_pid_zero_are_nobody(holder: subprocess.Popen[bytes]) -> None:
     holder.kill()
     os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)  # dead, and not reaped: a zombie

@@ -52,6 +52,11 @@ async def test_files_of_the_dead_are_removed_and_counted(tmp_path: Path, dead: i
     assert list(tmp_path.iterdir()) == []
 
 
+async def test_a_process_without_its_first_thread_may_hold_memory(tmp_path: Path, headless: int) -> None:
+    write(tmp_path, f"engine_shm_image_{headless}_ab12")
+    assert (await remove(rules(tmp_path), os.getuid())).count == 0
+
+
 async def test_a_zombie_holds_no_memory(tmp_path: Path, zombie: int) -> None:
     write(tmp_path, f"engine_shm_image_{zombie}_ab12")
     assert (await remove(rules(tmp_path), os.getuid())).count == 1

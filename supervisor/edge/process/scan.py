@@ -37,6 +37,7 @@ class Process(msgspec.Struct, frozen=True):
     state: str
     name: str
     cpu_ticks: int = 0
+    threads: int = 1
 
     @property
     def identity(self) -> Identity:
@@ -44,8 +45,10 @@ class Process(msgspec.Struct, frozen=True):
 
     @property
     def alive(self) -> bool:
-        """A zombie is not: it holds nothing but its exit status."""
-        return self.state not in "ZX"
+        """A zombie is not: it holds nothing but its exit status. Unless only its first thread has ended: the state is
+        that thread's, and another one may serve on, or be stuck in the driver with all the memory.
+        """
+        return self.state not in "ZX" or self.threads > 1
 
 
 class Sighting(msgspec.Struct, frozen=True):
@@ -85,7 +88,12 @@ def members(traces: Traces, listed: Collection[int] = (), *, read_environment: b
     if read_environment:
         for process in young:
             # One that sleeps in the kernel (D) may hold its memory lock: it is asked when it wakes.
-            if process.pid not in found and process.state not in "ZXD" and _is_marked(process.pid, traces.marker):
+            if (
+                process.pid not in found
+                and process.alive
+                and process.state != "D"
+                and _is_marked(process.pid, traces.marker)
+            ):
                 found[process.pid] = process
     _add_children(found, young)
     return Sighting(list(found.values()), _own_sessions(found, everybody, traces))
@@ -180,6 +188,7 @@ def read_stat(pid: int) -> Process | None:
         state=field[0].decode(),
         name=before.partition(b"(")[2].decode("utf-8", "backslashreplace"),
         cpu_ticks=int(field[11]) + int(field[12]),
+        threads=int(field[17]),
     )
 
 
@@ -203,7 +212,7 @@ def markers_of(state_dir: str | Path) -> set[str]:
     ours = re.compile(rf".+:[0-9]+:{home(state_dir)}-[0-9a-f]+")  # as `new_marker` makes them
     found: set[str] = set()
     for process in everybody.values():
-        if process.pid in spared or process.state in "ZXD":
+        if process.pid in spared or not process.alive or process.state == "D":
             continue
         marker = _marker_in(_environment_of(process.pid))
         if ours.fullmatch(marker) and _same_root(process.pid):

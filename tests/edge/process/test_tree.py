@@ -16,7 +16,7 @@ import pytest
 from supervisor.edge.cgroup import CgroupRoot, ServerCgroup
 from supervisor.edge.process import Tree, adopt, spawn
 from supervisor.events import Exited, TreeEmptied, TreeStuck
-from tests.edge.conftest import LIMIT_S, Starter, plan_for, until
+from tests.edge.conftest import HEADLESS, LIMIT_S, Starter, is_headless, plan_for, until
 
 ZOO = str(Path(__file__).parents[2] / "zoo" / "tree.py")
 
@@ -49,6 +49,23 @@ def stat_of(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return ""
+
+
+# --- the first thread ----------------------------------------------------------------------------------------------
+
+
+async def test_a_leader_whose_first_thread_ended_is_no_zombie(start: Starter, cgroup: ServerCgroup | None) -> None:
+    """It may serve on, or hold all the memory: taken for dead by a daemon that came back, it got a second copy."""
+    tree = await start("python", "-c", HEADLESS, cgroup=cgroup)
+    await until(lambda: is_headless(tree.pid))
+    assert tree.leader_alive()
+    again = adopt(tree.spawned, "it", tree.marker, cgroup)
+    try:
+        assert [process.pid for process in await again.members(thorough=True)] == [tree.pid]
+    finally:
+        again.close()
+    assert isinstance(await tree.kill(LIMIT_S), TreeEmptied)
+    assert (await tree.exited()).code == -signal.SIGKILL
 
 
 # --- exits ---------------------------------------------------------------------------------------------------------
