@@ -1,8 +1,8 @@
 """A real engine with a draft model on a real GPU, supervised from end to end; prints the figures of docs/gpu.md.
 
-`python -m tests.gpu_real.story --command "python3 -m … --port 31000" [--environment NAME=VALUE …] [--json FILE]` from
-the root of the repository, where the engine can be started by that command on device 0. First start → healthy; restart,
-its scheduler is stopped (SIGSTOP) in a capture → named, evidence kept, killed, memory back → next start healthy → stop.
+`python -m tests.gpu_real.story --command "python3 -m … --port 31000" [--environment NAME=VALUE …] [--gpus N] [--json FILE]`
+from the root of the repository, where the engine can be started by that command on the first N devices. First start →
+healthy; the daemon's code is replaced in place while a request streams; restart, a scheduler is stopped (SIGSTOP) in a capture → named, evidence kept, killed, memory back → next start healthy → stop.
 Takes four starts' time at most. Changes no setting of the GPU.
 """
 
@@ -19,6 +19,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ from typing import Any
 
 NAME = "real"
 START_LIMIT_S = 240.0
+TOKENS = 3000  # some seconds of a small model
 STOPPED = 8  # seconds that a stopped scheduler is borne
 
 
@@ -44,14 +46,14 @@ class Api(http.client.HTTPConnection):
 class Story:
     """One daemon, one server."""
 
-    def __init__(self, folder: Path, command: list[str], environment: dict[str, str]) -> None:
+    def __init__(self, folder: Path, command: list[str], environment: dict[str, str], gpus: int) -> None:
         self.folder = folder
         self.socket = str(folder / "s")
         config = folder / "supervisor.toml"
         env = "\n".join(f"{name} = {json.dumps(value)}" for name, value in environment.items())
         config.write_text(
             f'[daemon]\nsocket = "{self.socket}"\nstate_dir = "{folder}/state"\nlog_dir = "{folder}/log"\nlisten = ""\n'
-            f"[server.{NAME}]\ncommand = {json.dumps(command)}\ngpus = [0]\n"
+            f"[server.{NAME}]\ncommand = {json.dumps(command)}\ngpus = {list(range(gpus))}\n"
             f'restart = {{backoff = "200ms"}}\nserving = {{stopped = "{STOPPED}s", canary = "5s"}}\n'
             f"[server.{NAME}.environment]\n{env}\n"
         )
@@ -124,6 +126,7 @@ def tell(story: Story) -> dict[str, Any]:
     seen["first start"] = first["lifecycle"]["reason"]
     seen["phases"] = [(row["at"], row["after"]) for row in story.events("phase", 1)]
     seen["gpus while serving"] = story.ctl("gpus")
+    seen["upgrade"] = upgraded(story, first)
     story.post("restart")
     captured = story.until(
         "a capture of the second start",
@@ -150,15 +153,59 @@ def tell(story: Story) -> dict[str, Any]:
     return seen
 
 
+def upgraded(story: Story, server: dict[str, Any]) -> dict[str, Any]:
+    """The daemon becomes its own code anew while the server streams; what the client and the operator see."""
+    stream = Stream(server["port"])
+    daemon = story.get("/v1/info")["pid"]
+    began = time.monotonic()
+    said = story.ctl("upgrade").strip()
+    took_s = time.monotonic() - began
+    alive = stream.is_alive()
+    stream.join(60)
+    after = story.show()
+    return {
+        "said": said,
+        "took_s": round(took_s, 2),
+        "same daemon": story.get("/v1/info")["pid"] == daemon,
+        "same server": (after["pid"], after["attempt"]) == (server["pid"], server["attempt"]),
+        "the request outlasted it": alive,
+        "tokens asked, told": [TOKENS, stream.tokens],
+        "ended as it should": stream.ended,
+    }
+
+
+class Stream(threading.Thread):
+    """One long answer, read as it comes."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(daemon=True)
+        self.port, self.tokens, self.ended = port, 0, False
+        self._begun = threading.Event()
+        self.start()
+        self._begun.wait(30)
+
+    def run(self) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        asked = {"text": "a", "stream": True, "sampling_params": {"max_new_tokens": TOKENS, "ignore_eos": True}}
+        with contextlib.closing(connection):
+            connection.request("POST", "/generate", json.dumps(asked), {"content-type": "application/json"})
+            for line in connection.getresponse():
+                if line.startswith(b"data: {"):
+                    self.tokens = json.loads(line[6:])["meta_info"]["completion_tokens"]
+                    self._begun.set()
+                self.ended = self.ended or line.strip() == b"data: [DONE]"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--command", required=True)
     parser.add_argument("--environment", nargs="*", default=[])
+    parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     environment = dict(pair.split("=", 1) for pair in options.environment)
     with tempfile.TemporaryDirectory(prefix="story-") as name:
-        story = Story(Path(name), shlex.split(options.command), environment)
+        story = Story(Path(name), shlex.split(options.command), environment, options.gpus)
         try:
             seen = tell(story)
         finally:
