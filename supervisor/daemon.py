@@ -26,6 +26,7 @@ from supervisor.api.pulse import Pulse
 from supervisor.config import CgroupUse, Config, ConfigError, Differences, load
 from supervisor.core.gpus import GpusView
 from supervisor.core.lifecycle import RESTING, State
+from supervisor.core.rolling import Roll, RollKind, summary
 from supervisor.core.traffic import HostTraffic
 from supervisor.edge.cgroup import find_cgroup_root
 from supervisor.edge.journal import Journal
@@ -52,6 +53,7 @@ from supervisor.shell.hostnews import HostNews
 from supervisor.shell.hub import Hub
 from supervisor.shell.pulse import PulseKeeper
 from supervisor.shell.reload import reload
+from supervisor.shell.rolling import Rolling
 from supervisor.shell.roster import Roster
 from supervisor.shell.routing import Routing
 from supervisor.shell.sockets import ListenProblem, bindings
@@ -122,8 +124,12 @@ class Daemon:
                 tasks = await stack.enter_async_context(anyio.create_task_group())
                 roster.work_in(tasks)
                 self._changes = Changes(roster, self.config, self._config_path, tasks)
-                routers = Path(self._config.daemon.state_dir) / "routers"
-                await self._routing.open(stack, roster.doors, routers, os.environ, self._tell_router)
+                state = Path(self._config.daemon.state_dir)
+                await self._routing.open(stack, roster.doors, state / "routers", os.environ, self._tell_router)
+                self._rolling = Rolling(
+                    *(roster, self._changes, self.snapshot, self._routing.missing, self._hub),
+                    *(state / "rolling.json", self._states.boot_id, self._tell_rolling),
+                )
                 for server in self._config.servers.values():
                     if inherited[server.name].saved is not None:
                         self._inherited.add(server.name)
@@ -138,6 +144,7 @@ class Daemon:
                     ("systemd", self._tell_systemd),
                     ("hooks", self._hooks.run),
                     ("routers", partial(self._routing.run, self.changed)),
+                    ("rolling", self._rolling.run),
                     ("log archive", self._archivist.run),
                     ("pulse", partial(self._pulse.run, roster.configs, self.gpus, roster.readers)),
                 ):
@@ -155,6 +162,7 @@ class Daemon:
     async def _leave(self) -> None:
         self._notifier.send(STOPPING="1")
         if not self._leaving:
+            self._rolling.abandon("the daemon was asked to end")
             await self._stop_servers()
         await self._hooks.last_words()
 
@@ -350,6 +358,10 @@ class Daemon:
         log.info("router", server=server, router=now.name, **{"from": before.state, "to": now.state}, reason=now.reason)
         self._hub.publish()
 
+    def _tell_rolling(self, server: str, before: str, after: str, reason: str) -> None:
+        self._events.add(clock.now(), server, "rolling", before, after, reason, 0)
+        self._hub.publish()
+
     def _settle(self, server: str, change: Announce) -> None:
         """What the end of an attempt means for the devices. A quarantined server keeps its own: are they free?"""
         if change.after in (State.STOPPED, State.FATAL):
@@ -431,6 +443,18 @@ class Daemon:
         """Take out a server that is at rest."""
         await self._changes.remove(name, by)
 
+    def rolling(self) -> Roll | None:
+        """The rolling restart or update under way, else the last one."""
+        return self._rolling.last
+
+    def begin_rolling(self, kind: RollKind, names: Sequence[str], by: str, grace_s: float, reason: str) -> Roll:
+        """Restart or update these one after another."""
+        return self._rolling.begin(kind, names, by, grace_s, reason)
+
+    def cancel_rolling(self, by: str) -> bool:
+        """After the server under way nobody follows."""
+        return self._rolling.cancel(by)
+
     async def last_start_s(self, name: str) -> float | None:
         """Seconds of the last good start."""
         records = await anyio.to_thread.run_sync(self._host.history.read, name)
@@ -454,6 +478,8 @@ class Daemon:
             log_path=daemon.log_file or "",
             upgrades=self._upgrades.number,
             upgrade_problem=self._upgrades.problem,
+            routers=self._routing.facts(),
+            rolling=summary(self._rolling.last) if self._rolling.last is not None else "",
         )
 
     def pulse(self) -> Pulse:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from supervisor.api import configuration, events, gpus, logs, past, probes, servers, wire
+from supervisor.api import configuration, events, gpus, logs, past, probes, rolling, servers, wire
 from supervisor.api.access import Access, Role
 from supervisor.api.control import Control, UpgradeRefusedError
 from supervisor.api.limits import DEFAULTS, Limits
@@ -54,6 +54,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *gpus.OPERATIONS,
     *logs.OPERATIONS,
     *configuration.OPERATIONS,
+    *rolling.OPERATIONS,
     Operation("GET", "/v1/info", "showInfo", "Facts about the daemon", show_info, wire.Info),
     Operation(
         "POST",

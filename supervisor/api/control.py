@@ -10,6 +10,7 @@ import msgspec
 from supervisor.api.pulse import Pulse
 from supervisor.config import Config, Differences
 from supervisor.core.gpuviews import GpusView
+from supervisor.core.rolling import Roll, RollKind
 from supervisor.events import (
     PauseRequested,
     RestartRequested,
@@ -49,8 +50,18 @@ class EventRecord(msgspec.Struct, frozen=True):
     attempt: int = 0
 
 
+class RouterFacts(msgspec.Struct, frozen=True):
+    """One router: whether it can be asked (null: not asked yet), what it refuses, to how many servers it hands out."""
+
+    name: str
+    kind: str
+    reachable: bool | None
+    problem: str = ""
+    servers: int = 0
+
+
 class DaemonInfo(msgspec.Struct, frozen=True):
-    """Facts about the daemon itself."""
+    """Facts about the daemon itself. `rolling` is what rolls or has rolled last, in a line."""
 
     version: str
     pid: int
@@ -61,6 +72,8 @@ class DaemonInfo(msgspec.Struct, frozen=True):
     log_path: str = ""
     upgrades: int = 0  # in the life of this process
     upgrade_problem: str = ""  # why the last one has left the old code in place
+    routers: tuple[RouterFacts, ...] = ()
+    rolling: str = ""
 
 
 class Upgrading(msgspec.Struct, frozen=True):
@@ -151,6 +164,18 @@ class Control(Protocol):
 
     async def remove_server(self, name: str, by: str) -> None:
         """Take out a server that is at rest. Raises ChangeRefusedError; KeyError when there is no such server."""
+        ...
+
+    def rolling(self) -> Roll | None:
+        """The rolling restart or update under way, else the last one."""
+        ...
+
+    def begin_rolling(self, kind: RollKind, names: Sequence[str], by: str, grace_s: float, reason: str) -> Roll:
+        """Restart or update these one after another; returns at once. Raises ChangeRefusedError."""
+        ...
+
+    def cancel_rolling(self, by: str) -> bool:
+        """After the server under way nobody follows; False when nothing is under way."""
         ...
 
     async def last_start_s(self, name: str) -> float | None:

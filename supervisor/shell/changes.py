@@ -10,7 +10,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from supervisor.api.control import Applied, ChangeRefusedError
-from supervisor.config import Config, Differences, ServerChange, differences, load
+from supervisor.config import Config, Differences, ServerChange, ServerConfig, differences, load
 from supervisor.shell.roster import ChangeProblem, Roster
 
 log = structlog.get_logger()
@@ -77,6 +77,25 @@ class Changes:
                 raise ChangeRefusedError(str(problem)) from None
         log.info("removed", server=name, by=by)
 
+    # --- one at a time, for a rolling update ---------------------------------------------------------------------
+
+    async def roll(self, name: str, by: str, grace_s: float) -> Applied:
+        """Bring the file as it was last read into force for one server, which drains first."""
+        async with self._lock:
+            found = differences(self._running(), self.available).servers
+            change = next((one for one in found if one.name == name), None)
+            return Applied(name, "unchanged") if change is None else await self._apply(change, by, grace_s)
+
+    async def put_back(self, config: ServerConfig, by: str) -> Applied:
+        """Give a server the configuration again that it had before."""
+        async with self._lock:
+            try:
+                await self._roster.replace_by_restart(config, f"put back for {by}")
+            except ChangeProblem as problem:
+                return Applied(config.name, "failed", str(problem))
+        log.info("configuration put back", server=config.name, by=by)
+        return Applied(config.name, "restarted")
+
     # --- one after another ---------------------------------------------------------------------------------------
 
     async def _carry_out(self, changes: Sequence[ServerChange], by: str) -> list[Applied]:
@@ -96,10 +115,10 @@ class Changes:
         finally:
             done.set()
 
-    async def _apply(self, change: ServerChange, by: str) -> Applied:
+    async def _apply(self, change: ServerChange, by: str, grace_s: float | None = None) -> Applied:
         reason = f"update by {by}"
         try:
-            kind = await self._brought_into_force(change, reason)
+            kind = await self._brought_into_force(change, reason, grace_s)
         except ChangeProblem as problem:
             log.error("configuration", server=change.name, problem=str(problem))
             return Applied(change.name, "failed", str(problem))
@@ -109,7 +128,7 @@ class Changes:
         log.info("configuration applied", server=change.name, kind=kind, by=by)
         return Applied(change.name, kind)
 
-    async def _brought_into_force(self, change: ServerChange, reason: str) -> str:
+    async def _brought_into_force(self, change: ServerChange, reason: str, grace_s: float | None) -> str:
         name, roster = change.name, self._roster
         match change.kind:
             case "available":
@@ -120,11 +139,11 @@ class Changes:
                 return "added"
             case "disappeared":
                 if roster.is_up(name):
-                    await roster.stop(name, reason)
+                    await roster.stop(name, reason, grace_s)
                 await roster.remove(name)
                 return "removed"
             case _ if change.restart_needed:
-                await roster.replace_by_restart(self.available.servers[name], reason)
+                await roster.replace_by_restart(self.available.servers[name], reason, grace_s)
                 return "restarted" if roster.is_up(name) else "changed"
             case _:
                 await roster.replace(self.available.servers[name])

@@ -159,20 +159,23 @@ class Roster:
         await self._vacate(seat)
         await self._sit(config, Inheritance(self._saved(seat.loop.server, config), seat.tree))
 
-    async def replace_by_restart(self, config: ServerConfig, by: str) -> None:
-        """Another configuration, which takes a new process: stop, replace, start again if it was wanted up."""
+    async def replace_by_restart(self, config: ServerConfig, by: str, grace_s: float | None = None) -> None:
+        """Another configuration, which takes a new process: stop, replace, start again if it was wanted up.
+
+        `grace_s` as in StopRequested: it drains.
+        """
         seat = self._seats[config.name]
         wanted = seat.loop.snapshot().goal == "up"
         if seat.loop.server.state is not State.STOPPED:
-            await self.stop(config.name, by)
+            await self.stop(config.name, by, grace_s)
         await self.replace(config)
         if wanted:
             await self._seats[config.name].loop.ask(StartRequested(by))
 
-    async def stop(self, name: str, by: str) -> None:
+    async def stop(self, name: str, by: str, grace_s: float | None = None) -> None:
         """Stop it and wait until it rests: its own deadlines bound that. ChangeProblem when it cannot be killed."""
         seat = self._seats[name]
-        await seat.loop.ask(StopRequested(by))
+        await seat.loop.ask(StopRequested(by, grace_s))
         await self._until(seat, lambda loop: loop.server.state in RESTING)
         if seat.loop.server.state is State.QUARANTINED:
             raise ChangeProblem(f"cannot change {name}: {seat.loop.snapshot().lifecycle.reason}")

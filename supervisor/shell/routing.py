@@ -8,6 +8,7 @@ from pathlib import Path
 
 import anyio
 
+from supervisor.api.control import RouterFacts
 from supervisor.config import Config, RouterConfig, RouterKind, routed
 from supervisor.edge.hook import run_hook
 from supervisor.edge.router import Gateway, Receiver, Router, UpstreamFile, gateway_client
@@ -62,6 +63,13 @@ class Routing:
         async with anyio.create_task_group() as tasks:
             for name, keeper in self.keepers.items():
                 tasks.start_soon(guarded, log_bug, f"router {name}", keeper.run, changed, name=f"router {name}")
+
+    def facts(self) -> tuple[RouterFacts, ...]:
+        """Each of them in a few words."""
+        return tuple(
+            RouterFacts(name, one.config.kind.value, one.reachable, one.trouble, one.has)
+            for name, one in self.keepers.items()
+        )
 
     # --- of one server -------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from supervisor.api.pulse import Pulse
 from supervisor.api.serve import Binding, bind_tcp, bind_unix, serving
 from supervisor.config import Config, Differences, ServerConfig, differences, load
 from supervisor.core.gpuviews import GpusView, GpuView
+from supervisor.core.rolling import Roll, RollKind, RollState, begin
 from supervisor.snapshot import FacetView, ServerSnapshot
 
 
@@ -70,6 +71,8 @@ class FakeControl:
         self.updates: list[tuple[tuple[str, ...], str, bool]] = []
         self.audited: list[tuple[str, str, str]] = []
         self.answers: list[tuple[str, str, int]] = []
+        self.roll: Roll | None = None
+        self.refuses = ""
         self._waiting = 0
         self._waiting_changed = asyncio.Event()
         self._change = 0
@@ -97,6 +100,18 @@ class FakeControl:
 
     def clock(self) -> Clock:
         return self.now
+
+    def rolling(self) -> Roll | None:
+        return self.roll
+
+    def begin_rolling(self, kind: RollKind, names: Sequence[str], by: str, grace_s: float, reason: str) -> Roll:
+        if self.refuses:
+            raise ChangeRefusedError(self.refuses)
+        self.roll = begin(kind, names, by, grace_s, self.now.wall, reason)
+        return self.roll
+
+    def cancel_rolling(self, by: str) -> bool:
+        return self.roll is not None and self.roll.state is RollState.RUNNING
 
     async def request(self, name: str, event: Request) -> None:
         self.requests.append((name, event))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from supervisor.api.control import Applied, Clock, DaemonInfo
+from supervisor.api.control import Applied, Clock, DaemonInfo, RouterFacts
 from supervisor.api.wire.moments import iso, seconds
 from supervisor.config import Differences, KeyChange
 
@@ -26,6 +26,8 @@ class Info(msgspec.Struct, frozen=True):
     role: str
     upgrades: int = 0
     upgrade_problem: str = ""
+    routers: tuple[RouterFacts, ...] = ()
+    rolling: str = ""
 
 
 class Upgrading(msgspec.Struct, frozen=True):
@@ -90,4 +92,6 @@ def info(daemon: DaemonInfo, clock: Clock, role: str) -> Info:
         role=role,
         upgrades=daemon.upgrades,
         upgrade_problem=daemon.upgrade_problem,
+        routers=daemon.routers,
+        rolling=daemon.rolling,
     )
