@@ -1,4 +1,4 @@
-"""Entry point: `python -m supervisor.simulator [render] ARGUMENTS`."""
+"""Entry point: `python -m supervisor.simulator [render] [--engine vllm] ARGUMENTS`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from supervisor.simulator.scenario import ScenarioError, claim_once
 
 def main(argv: list[str]) -> int:
     try:
+        if _engine(argv) == "vllm":
+            return _other(argv)
         if argv[:1] == ["render"]:
             return _print_log(parse_options(argv[1:]))
         options = parse_options(argv)
@@ -17,6 +19,25 @@ def main(argv: list[str]) -> int:
     except ScenarioError as error:
         print(f"supervisor.simulator: {error}; nothing was started", file=sys.stderr)
         return 2
+
+
+def _engine(argv: list[str]) -> str:
+    """Which engine is imitated: each has options of its own."""
+    for at, word in enumerate(argv):
+        flag, equals, value = word.partition("=")
+        if flag == "--engine":
+            return value if equals else (*argv, "")[at + 1]
+    return "sglang"
+
+
+def _other(argv: list[str]) -> int:
+    from supervisor.simulator.vllm import front, options, script  # the other engine's run does not need them
+
+    if argv[:1] == ["render"]:
+        sys.stdout.buffer.writelines(script.render(options.parse_options(argv[1:])))
+        return 0
+    read = options.parse_options(argv)
+    return front.run(read._replace(scenarios=claim_once(read.scenarios)))
 
 
 def _print_log(options: Options) -> int:
