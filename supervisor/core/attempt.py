@@ -93,7 +93,7 @@ class Attempt:
         self.canary_detail = ""
         self.vitals = Vitals()
         self._budgets = budgets
-        self.health = HealthBook(settings.readiness, settings.model)
+        self.health = HealthBook(settings.readiness, settings.model, settings.model_path)
         self._settings = settings
         self._finder = CauseFinder(profile)
         self._tracker = PhaseTracker(profile, facts)

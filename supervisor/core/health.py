@@ -35,9 +35,9 @@ class Opinion(msgspec.Struct, frozen=True):
 class HealthBook:
     """Opinion about one attempt, from its probes in order."""
 
-    def __init__(self, settings: ReadinessSettings, model: str = "") -> None:
+    def __init__(self, settings: ReadinessSettings, *models: str) -> None:
         self._settings = settings
-        self._model = model
+        self._models = tuple(filter(None, models))  # any name by which it may answer
         self._failures = 0
         self._ready = False
         self._failing_since: float | None = None
@@ -73,7 +73,7 @@ class HealthBook:
         return self.opinion
 
     def _starting(self, probed: Probed) -> Opinion:
-        doubt = _contradiction(probed, self._model)
+        doubt = _contradiction(probed, self._models)
         match probed.outcome:
             case ProbeOutcome.OK if not doubt:
                 self._ready = True
@@ -90,7 +90,7 @@ class HealthBook:
                 return Opinion(reason=f"unexpected answer {probed.status or probed.detail}")
 
     def _serving(self, probed: Probed, now: float) -> Opinion:
-        doubt = _contradiction(probed, self._model)
+        doubt = _contradiction(probed, self._models)
         if probed.outcome is ProbeOutcome.OK and not doubt:
             self._failures = 0
             self._failing_since = None
@@ -104,12 +104,12 @@ class HealthBook:
         return Opinion(Health.SUCCESS, Health.FAILURE, Health.FAILURE if long else Health.UNKNOWN, reason)
 
 
-def _contradiction(probed: Probed, model: str) -> str:
+def _contradiction(probed: Probed, models: tuple[str, ...]) -> str:
     """Why a 200 is not this server's answer; "" when nothing speaks against it."""
     if probed.listener is Listener.FOREIGN:
         return "the port belongs to a process of somebody else" + (f": {probed.detail}" if probed.detail else "")
-    if model and probed.model and probed.model != model:
-        return f"another model answers: {probed.model}, not {model}"
+    if models and probed.model and probed.model not in models:
+        return f"another model answers: {probed.model}, not {models[0]}"
     return ""
 
 

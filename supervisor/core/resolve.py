@@ -47,6 +47,7 @@ def resolve(
         port=config.port or facts.port,
         gpus=gpus or config.gpus.indices,
         model=facts.served_name or facts.model_path,
+        model_path=facts.model_path,
         autostart=config.autostart,
         deadlines=_deadlines(config, profile),
         readiness=_readiness(config, profile),

@@ -123,7 +123,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     engine: str = ""
     port: int = 0
     gpus: tuple[int, ...] = ()
-    model: str = ""
+    model: str = ""  # the name under which it serves
+    model_path: str = ""
     autostart: bool = True
     deadlines: dict[str, PhaseLimit] = msgspec.field(default_factory=dict)
     default_limit: PhaseLimit = PhaseLimit(600.0, 3600.0)

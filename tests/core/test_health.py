@@ -50,9 +50,11 @@ def test_a_listener_nobody_can_name_is_no_contradiction() -> None:
     assert opinion.startup is Health.SUCCESS
 
 
-@pytest.mark.parametrize(("answers", "startup"), [("/m/kimi", "success"), ("", "success"), ("/m/llama", "unknown")])
+@pytest.mark.parametrize(
+    ("answers", "startup"), [("/m/kimi", "success"), ("kimi", "success"), ("", "success"), ("/m/llama", "unknown")]
+)
 def test_the_model_identity_must_not_contradict(answers: str, startup: str) -> None:
-    book = HealthBook(SETTINGS, model="/m/kimi")
+    book = HealthBook(SETTINGS, "kimi", "/m/kimi")
     assert book.observe(probed(ProbeOutcome.OK, model=answers), 0).startup == startup
 
 
