@@ -131,11 +131,12 @@ def zombies(*_: object) -> None:
 
 
 def headless(port: int, health: str, well_until: str) -> None:
-    """The first thread ends and the process lives on: /proc calls it a zombie, and its command line is empty."""
+    """At SIGUSR1 the first thread ends and the process lives on: /proc calls it a zombie without a command line."""
     import ctypes
 
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGUSR1,))
     threading.Thread(target=serve, args=(port, health, well_until)).start()
-    time.sleep(0.2)
+    signal.sigwait((signal.SIGUSR1,))
     ctypes.CDLL(None).syscall(60 if os.uname().machine == "x86_64" else 93, 0)  # exit of this thread alone
 
 

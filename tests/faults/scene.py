@@ -137,6 +137,9 @@ class Scene(GpuHost):
     def metrics(self) -> str:
         return metrics(self.socket)
 
+    def said_lines(self) -> int:
+        return self.said().count("\n")
+
     def copies(self) -> str:
         """Every second copy that was ever started beside a living one; "" is the proof that none was."""
         return "".join(path.read_text() for path in self.root.glob("*.lock.collisions"))
@@ -177,10 +180,12 @@ class Scene(GpuHost):
             self._rows = whole(self.journal) if self.journal.exists() or not self.journal_may_be_lost else 0
         return self._rows
 
-    def end_inside(self, disk: Volume) -> None:
-        """End the daemon and count its journal before its disk goes."""
+    def end_inside(self, disk: Volume | None) -> None:
+        """End the daemon before its disk goes, and count the journal that is on it."""
         assert self.daemon is not None
         self.daemon.end()
+        if disk is None:
+            return
         outside = self.root / "journal.db"  # SQLite would follow the way inside back to where we are
         for ending in ("", "-wal"):
             if (kept := disk.inside / f"journal.db{ending}").exists():

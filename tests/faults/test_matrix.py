@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import clocks, deaths, disks, probes
+from tests.faults import clocks, deaths, disks, logs, probes, processes
 from tests.faults.row import Row, missing, tried
 
-ROWS = (*deaths.ROWS, *disks.ROWS, *clocks.ROWS, *probes.ROWS)
+ROWS = (*deaths.ROWS, *disks.ROWS, *logs.ROWS, *clocks.ROWS, *probes.ROWS, *processes.ROWS)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,208 @@
+"""Rows: servers whose processes behave badly, and a kernel that makes no more of them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+from tests.e2e.host import BIN, until
+from tests.faults.bad_server import BOMB_AT_ONCE
+from tests.faults.row import Row
+from tests.faults.scene import Scene
+
+STOP = {"grace": "1s", "startup_grace": "1s"}
+IMPATIENT = {"stopped": "2s", "stuck": "3s", "stall": "5s"}
+
+
+def bomb(scene: Scene) -> str:
+    scene.bad("bomb", manner="bomb", stop=STOP)
+    scene.bad("good")
+    scene.start()
+    scene.is_running("bomb", 60)
+    scene.is_running("good", 60)
+    until(lambda: len(scene.processes("bomb")) > BOMB_AT_ONCE // 4, 30, "it has grown")
+    begun = time.monotonic()
+    assert scene.ctl("stop", "bomb").returncode == 0
+    took_s = time.monotonic() - begun
+    assert not scene.processes("bomb")
+    assert scene.show("good")["restarts"] == 0
+    return f"{BOMB_AT_ONCE} processes at once, each living 0.15 s: stopped and proven empty in {took_s:.1f} s"
+
+
+def manners(scene: Scene) -> str:
+    """Deaf, surrounded by zombies, without a first thread, with a new title every 10 ms; the daemon dies in between."""
+    kinds = ("deaf", "zombies", "headless", "titles")
+    for kind in kinds:
+        scene.bad(kind, manner=kind, stop=STOP)
+    daemon = scene.start()
+    for kind in kinds:
+        scene.is_running(kind)
+    pids = {kind: scene.show(kind)["pid"] for kind in kinds}
+    os.kill(pids["headless"], signal.SIGUSR1)
+    until(lambda: state_of(pids["headless"]) == "Z", 10, "its first thread has ended")
+    daemon.kill()
+    scene.start()
+    for kind in kinds:
+        assert scene.is_running(kind)["pid"] == pids[kind], f"{kind} is adopted"
+    slowest = 0.0
+    for kind in kinds:
+        begun = time.monotonic()
+        assert scene.ctl("stop", kind).returncode == 0, kind
+        slowest = max(slowest, time.monotonic() - begun)
+        assert not scene.processes(kind), kind
+        assert scene.starts(kind) == 1, kind
+    return f"{', '.join(kinds)}: adopted by the next daemon, each stopped within {slowest:.1f} s with a grace of 1 s"
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def stopped_server(scene: Scene) -> str:
+    """The leader for a while, which is nobody's business; a rank for good, which ends in evidence and another start."""
+    scene.fake("leader", sole=True, serving=IMPATIENT)
+    scene.fake("rank", "--tp", "2", sole=True, serving=IMPATIENT, stop=STOP)
+    scene.start()
+    leader = scene.is_running("leader")["pid"]
+    scene.is_running("rank")
+    rank = next(pid for pid, command in scene.processes("rank").items() if "scheduler_TP1" in command)
+    for pid in (leader, rank):
+        os.kill(pid, signal.SIGSTOP)
+    until(lambda: scene.show("rank")["attempt"] == 2, 60, "it is started again")
+    os.kill(leader, signal.SIGCONT)
+    scene.is_running("rank", 60)
+    assert scene.is_running("leader")["pid"] == leader
+    reason = next(event["reason"] for event in scene.events("rank", "lifecycle") if event["after"] == "stopping")
+    return f"the leader's pause: let be; the rank's: {reason}, started again"
+
+
+def no_processes(scene: Scene) -> str:
+    """EAGAIN, then ENOMEM, from the kernel at the spawn itself."""
+    assert scene.world is not None
+    scene.bad("stays")
+    scene.bad("dies", restart={"backoff": "50ms", "backoff_max": "200ms", "jitter": 0.0, "budget": 3, "same_cause": 3})
+    scene.start()
+    stays, victim = scene.is_running("stays")["pid"], scene.is_running("dies")["pid"]
+    reasons = []
+    for number in (errno.EAGAIN, errno.ENOMEM):
+        scene.world.refuse_processes(number)
+        os.kill(victim, signal.SIGKILL)
+        told = os.strerror(number)
+        until(lambda told=told: told in scene.show("dies")["lifecycle"]["reason"], 20, "it says why")
+        tries = scene.show("dies")["attempt"]
+        until(lambda tries=tries: scene.show("dies")["attempt"] > tries + 6, 30, "it is tried beyond the budget")
+        reasons.append(told)
+        scene.world.allow_processes()
+        victim = scene.is_running("dies")["pid"]
+    assert scene.show("stays")["pid"] == stays
+    assert scene.starts("dies") == 3
+    return f"{', '.join(reasons)}: tried beyond the budget of 3, served as soon as there were processes"
+
+
+def no_descriptors(scene: Scene) -> str:
+    """The daemon has no descriptor left while a server must be started again and clients ask."""
+    scene.bad("stays")
+    scene.bad("dies", restart={"backoff": "50ms", "backoff_max": "200ms", "jitter": 0.0, "budget": 3, "same_cause": 3})
+    daemon = scene.start()
+    stays, victim = scene.is_running("stays")["pid"], scene.is_running("dies")["pid"]
+    limits = resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE)
+    open_now = len(os.listdir(f"/proc/{daemon.pid}/fd"))
+    with scene.unobserved():
+        resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (open_now - 2, limits[1]))
+        os.kill(victim, signal.SIGKILL)
+        until(lambda: len(scene.said().splitlines()) > 0 and not alive(victim), 20, "the server has ended")
+        lines = scene.said_lines()
+        until(lambda: scene.said_lines() > lines, 30, "the daemon has something to say")
+        resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, limits)
+        begun = time.monotonic()
+        scene.is_running("dies", 60)
+        back_s = time.monotonic() - begun
+    assert scene.show("stays")["pid"] == stays
+    return f"no descriptor left: nobody else ended; {back_s:.1f} s after there were some again the server served"
+
+
+def alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}/cmdline").exists() and bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+
+
+def cgroup_gone(scene: Scene) -> str:
+    """Its processes are moved away and the group is removed: the sweep must find them without it."""
+    scene.fake("kimi", "--tp", "2", sole=True, stop=STOP)
+    daemon = scene.start()
+    scene.is_running("kimi")
+    root = scene.cgroup()
+    assert root is not None
+    group = next(path.parent for path in root.rglob("cgroup.procs") if path.read_text())
+    members = (group / "cgroup.procs").read_text().split()
+    for pid in members:
+        (root.parent / "cgroup.procs").write_text(pid)
+    group.rmdir()
+    assert scene.is_running("kimi")["healthy"]
+    daemon.kill()
+    scene.start()
+    assert scene.is_running("kimi")["attempt"] == 1, "adopted without its group"
+    assert scene.ctl("stop", "kimi").returncode == 0
+    assert not scene.processes("kimi")
+    assert scene.ctl("start", "kimi", "--wait", "--timeout", "30s").returncode == 0
+    assert scene.ctl("stop", "kimi").returncode == 0
+    return f"{len(members)} processes found without their group, adopted and ended; the next start made a new one"
+
+
+def hung_py_spy(scene: Scene) -> str:
+    """The evidence of a stalled start asks for stacks, and py-spy never answers."""
+    environment = scene.root / "environment"
+    (environment / "bin").mkdir(parents=True)
+    environment.joinpath("lib").symlink_to(BIN.parent / "lib")
+    shutil.copy(BIN.parent / "pyvenv.cfg", environment)
+    python = environment / "bin" / "python"
+    python.symlink_to(Path(sys.executable).resolve())
+    program = python.with_name("py-spy")
+    program.write_text(f"#!/bin/sh\necho $$ >> {scene.root}/asked\nexec sleep 600\n")
+    program.chmod(0o755)
+    scene.prefix = [str(python)]
+    stall = {"weights": {"stall": "1s"}}
+    once = scene.root / "once"
+    scene.fake("kimi", "--tp", "2", "--scenario", f"stall:phase=weights,once={once}", sole=True, deadlines=stall)
+    scene.start()
+    begun = time.monotonic()
+    until(lambda: scene.show("kimi")["attempt"] == 2, 60, "it is started again")
+    took_s = time.monotonic() - begun
+    scene.is_running("kimi", 60)
+    asked = (scene.root / "asked").read_text().split()
+    assert asked, "py-spy was asked"
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in asked), 10, "no py-spy is left")
+    return (
+        f"{len(asked)} that never answered: given up, none left; the second start came {took_s:.1f} s after the first"
+    )
+
+
+ROWS = (
+    Row("fork bomb (bounded), without cgroups", "stopped as a whole, others serve on", bomb),
+    Row("fork bomb (bounded), in a cgroup", "stopped as a whole, others serve on", bomb, cgroups=True),
+    Row(
+        "servers that ignore TERM, leave zombies, have no first thread, change their title; daemon killed meanwhile",
+        "adopted, none taken for another, all stopped",
+        manners,
+        quick=True,
+    ),
+    Row(
+        "leader stopped by SIGSTOP for a while; rank stopped for good",
+        "the pause harms nobody; the rank ends in evidence, kill and restart",
+        stopped_server,
+    ),
+    Row("EAGAIN and ENOMEM at the spawn", "others serve on, tried again until it works", no_processes, preload=True),
+    Row("EMFILE: no descriptor left in the daemon", "nobody is killed, all goes on afterwards", no_descriptors),
+    Row(
+        "cgroup removed under its server, daemon killed meanwhile",
+        "found, adopted and ended all the same",
+        cgroup_gone,
+        cgroups=True,
+    ),
+    Row("py-spy hangs", "the restart waits no longer than the evidence's limit, nothing is left", hung_py_spy),
+)
