@@ -25,7 +25,7 @@ from supervisor.api.control import Applied, ChangeRefusedError, Clock, DaemonInf
 from supervisor.api.pulse import Pulse
 from supervisor.config import CgroupUse, Config, ConfigError, Differences, load
 from supervisor.core.gpus import GpusView
-from supervisor.core.lifecycle import RESTING, State
+from supervisor.core.lifecycle import RESTING, WITHOUT_DEVICES, State
 from supervisor.core.rolling import Roll, RollKind, summary
 from supervisor.core.traffic import HostTraffic
 from supervisor.edge.cgroup import find_cgroup_root
@@ -363,8 +363,8 @@ class Daemon:
         self._hub.publish()
 
     def _settle(self, server: str, change: Announce) -> None:
-        """What the end of an attempt means for the devices. A quarantined server keeps its own: are they free?"""
-        if change.after in (State.STOPPED, State.FATAL):
+        """What the end of an attempt means for the devices."""
+        if change.after in WITHOUT_DEVICES:
             self._host.release(server)
         elif change.after == State.RECLAIMING and change.before == State.STOPPING:
             loop = self._roster.loop(server)

@@ -52,6 +52,7 @@ class Transition(msgspec.Struct, frozen=True):
 
 
 RESTING = (State.STOPPED, State.FATAL, State.QUARANTINED)
+WITHOUT_DEVICES = (State.STOPPED, State.FATAL)  # a quarantined server keeps its own: nobody knows whether they are free
 ALIVE = (State.STARTING, State.RUNNING, State.DRAINING, State.STOPPING)
 
 TABLE = (

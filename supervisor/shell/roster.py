@@ -16,7 +16,7 @@ from anyio.abc import TaskGroup
 
 from supervisor.actions import Announce
 from supervisor.config import ServerConfig, config_hash
-from supervisor.core.lifecycle import RESTING, State
+from supervisor.core.lifecycle import RESTING, WITHOUT_DEVICES, State
 from supervisor.core.resolve import resolve
 from supervisor.core.server import Server
 from supervisor.edge.process import Tree
@@ -238,7 +238,8 @@ class Roster:
     async def _resume(self, seat: Seat, effects: Effects, saved: SavedServer, inherited: Inheritance) -> None:
         """Go on with a server where an earlier daemon, or an earlier configuration, left off."""
         loop, tree = seat.loop, inherited.tree
-        self._host.devices.adopt(saved.name, saved.devices)
+        if saved.state not in WITHOUT_DEVICES:  # the record was written right before its lease ended
+            self._host.devices.adopt(saved.name, saved.devices)
         actions = loop.server.restore(saved, clock.monotonic(), tree_lives=inherited.lives)
         if tree is not None and saved.attempt is not None:
             effects.take(tree, await recall(loop.server, seat.profile, saved.attempt))

@@ -151,6 +151,20 @@ def test_a_server_waits_for_another_ones_devices_and_gets_them(host: GpuHost) ->
     assert "quarantined" not in host.lifecycle("glm")
 
 
+def test_a_server_that_was_stopped_leaves_its_devices_to_others_beyond_the_daemons_death(host: GpuHost) -> None:
+    """Its last record is written right before the lease ends."""
+    host.engine("kimi", gpus={"count": 4})
+    host.engine("glm", gpus={"count": 1}, autostart=False)
+    daemon = host.start()
+    host.wait_for("kimi", "lifecycle", "running")
+    host.ctl("stop", "kimi")
+    daemon.kill()
+    host.start()
+    assert host.show("kimi")["gpus"] == []
+    host.ctl("start", "glm")
+    host.wait_for("glm", "lifecycle", "running")
+
+
 def test_failures_blamed_on_one_device_put_it_out(host: GpuHost) -> None:
     host.engine("kimi", "--scenario", HARDWARE_FAULT, gpus=[3], autostart=False)
     daemon = host.start()
