@@ -66,6 +66,7 @@ class SavedServer(msgspec.Struct, frozen=True):
     next: str = "rest"
     next_reason: str = ""
     next_due: float = 0.0
+    next_by_itself: bool = False
     tree_alive: bool = False
     grace_at: float | None = None
     attempt: SavedAttempt | None = None

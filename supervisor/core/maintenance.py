@@ -46,7 +46,7 @@ class Maintenance:
 
     def held(self, decision: Disposition) -> Disposition:
         """What follows a failure while paused: the start that the policy wants is left to `resume`."""
-        if not self._desk.paused or decision.next is not Next.BACKOFF:
+        if not self._desk.paused or not (decision.next is Next.BACKOFF or decision.by_itself):
             return decision
         return Disposition(Next.REST, f"paused, so not started again: {decision.reason}", self._desk.now)
 

@@ -42,6 +42,7 @@ class Memory:
             next=desk.next.next.value,
             next_reason=desk.next.reason,
             next_due=desk.next.due,
+            next_by_itself=desk.next.by_itself,
             tree_alive=desk.tree_alive,
             grace_at=desk.timers.at(Timer.GRACE),
             attempt=save_attempt(desk),
@@ -61,7 +62,7 @@ class Memory:
         """Everything as it was, and the next moment of the state named anew."""
         desk = self._desk
         desk.goal_up, self._claimer.force, self._claimer.dirty = saved.goal_up, saved.force, saved.dirty
-        desk.next = Disposition(Next(saved.next), saved.next_reason, saved.next_due)
+        desk.next = Disposition(Next(saved.next), saved.next_reason, saved.next_due, saved.next_by_itself)
         desk.book.restore(saved.book)
         desk.incidents.extend(saved.incidents)
         self._watcher.would_have_killed.update(saved.would_have_killed)

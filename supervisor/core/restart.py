@@ -32,6 +32,7 @@ class Disposition(msgspec.Struct, frozen=True):
     next: Next
     reason: str
     due: float = 0.0
+    by_itself: bool = False  # a start that the policy has decided upon and that nobody has asked for
 
 
 class Ending(msgspec.Struct, frozen=True):

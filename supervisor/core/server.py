@@ -303,7 +303,7 @@ class Server:
             case Next.RELAUNCH:
                 self._launch(reason)
             case Next.BACKOFF if decision.due <= desk.now:
-                self._desk.next = Disposition(Next.RELAUNCH, decision.reason, desk.now)
+                self._desk.next = Disposition(Next.RELAUNCH, decision.reason, desk.now, by_itself=True)
                 self._claimer.look()
             case Next.BACKOFF:
                 desk.move(Trigger.DELAY, reason)
@@ -439,6 +439,6 @@ class Server:
             case Timer.CHECK_LOST:
                 self._claimer.unanswered()
             case Timer.BACKOFF:
-                self._claim(Disposition(Next.RELAUNCH, self._desk.next.reason, self._desk.now))
+                self._claim(Disposition(Next.RELAUNCH, self._desk.next.reason, self._desk.now, by_itself=True))
             case _:
                 assert_never(timer)

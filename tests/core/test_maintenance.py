@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from supervisor import actions as a
@@ -134,3 +135,36 @@ def test_a_cause_that_no_restart_mends_is_final_as_ever() -> None:
     world.tell(e.Exited(1, 1))
     world.until(60)
     assert world.state is State.FATAL
+
+
+def waiting_for_devices() -> World:
+    """The backoff is over, and the start that the policy wants waits for somebody's memory."""
+    world = running()
+    world.dirty = e.DevicesChecked(0, False, "held by pid 9", (e.Holder(0, 2**30, 9, kind="foreign"),))
+    world.tell(e.Exited(1, 1))
+    world.until(30)
+    assert world.state is State.RECLAIMING
+    return world
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_restart_that_waits_for_devices_is_held_back(*, dies: bool) -> None:
+    world = waiting_for_devices()
+    pause(world)
+    if dies:
+        world.daemon_dies(1)
+    world.dirty = None
+    world.until(600)
+    assert (world.state, world.facts_now.attempt) == (State.STOPPED, 1)
+    resume(world)
+    world.until(620)
+    assert (world.state, world.facts_now.attempt) == (State.RUNNING, 2)
+
+
+def test_a_start_that_somebody_asked_for_is_not_held_back() -> None:
+    world = waiting_for_devices()
+    world.tell(e.RestartRequested("anna"))
+    pause(world)
+    world.dirty = None
+    world.until(60)
+    assert (world.state, world.facts_now.attempt) == (State.RUNNING, 2)
