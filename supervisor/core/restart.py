@@ -14,6 +14,7 @@ from supervisor.saved import SavedBook
 from supervisor.snapshot import DiagnosisView
 
 _SURE = 0.7
+_LEAST_REFUSED_S = 1.0  # what is tried without end is not tried without pause, whatever the backoff
 
 
 class Next(enum.StrEnum):
@@ -79,6 +80,12 @@ class RestartBook:
         self._cause = ""
         self._furthest = -1
 
+    def charge(self, now: float) -> None:
+        """A failure of another server that this one restarts together with."""
+        self._forget(now)
+        self._failures.append(now)
+        self.total += 1
+
     def remaining(self, now: float) -> int:
         """How many restarts the budget still allows within the window."""
         self._forget(now)
@@ -130,7 +137,8 @@ class RestartBook:
         self.total += 1
         delay_s = min(self._settings.backoff_max_s, self.delay_s(end.attempt) * self._rule(end).backoff_factor)
         if end.host_refused:
-            return Disposition(Next.BACKOFF, f"{end.summary}; tried again, however often", end.at + delay_s)
+            due = end.at + max(_LEAST_REFUSED_S, delay_s)
+            return Disposition(Next.BACKOFF, f"{end.summary}; tried again, however often", due)
         cause = f" ({end.diagnosis.cause})" if end.diagnosis.cause not in ("", NO_EVIDENCE) else ""
         reason = f"{end.summary}{cause}; restart {len(self._failures)}"
         return Disposition(Next.BACKOFF, reason, end.at + delay_s)

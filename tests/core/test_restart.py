@@ -83,6 +83,12 @@ def test_a_host_that_cannot_start_anything_now_is_asked_again_however_often() ->
     assert "tried again, however often" in decisions[-1].reason
 
 
+def test_what_is_tried_without_end_is_not_tried_without_pause() -> None:
+    it = book(jitter=0.0, backoff_s=0.0)
+    assert it.decide(ending(1, at=10.0, host_refused=True)).due == 11.0
+    assert it.decide(ending(2, at=20.0)).due == 20.0, "within the budget the backoff is the operator's affair"
+
+
 def test_what_the_host_refuses_does_not_break_the_count_of_a_cause() -> None:
     it = book()
     it.decide(ending(1, at=1, stage_order=2))
