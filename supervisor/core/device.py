@@ -89,6 +89,8 @@ class Device:
         self.acknowledged = frozenset(complaint.kind for complaint in standing if complaint.kind in STANDING)
         self.quarantine, self.baseline, self.unattributed_since = None, None, None
         self._failures.clear()
+        if self.gpu is not None:  # whoever releases it vouches for what it holds, even while a server has it
+            self._learn(self.gpu)
         return True
 
     def blame(self, cause: str, now: float) -> QuarantineRecord | None:

@@ -33,7 +33,7 @@ _RELAX_AFTER_S = 15.0
 _MOMENTS_S = 2.0
 _LOOK_AGAIN_S = 0.1
 _IDENTIFY_LIMIT_S = 2.0
-_STORE_EVERY_S = 300.0  # baselines and error counts; a quarantine is stored at once
+_STORE_EVERY_S = 300.0  # error counts; a quarantine and a first baseline are stored at once
 
 
 class Devices:
@@ -51,6 +51,7 @@ class Devices:
         self._sight = ("", "")
         self._struck: set[tuple[int, int]] = set()
         self._owners: tuple[ProcessOwner, ...] = ()
+        self._baselines: frozenset[str] = frozenset()  # of which devices one is known
         self._identifying = False
         self._identifies = anyio.CapacityLimiter(1)  # one that hangs must not use up the threads that others wait for
         self.killed: Counter[tuple[str, str]] = Counter()  # holders of memory that we killed, by server and kind
@@ -82,6 +83,7 @@ class Devices:
         if isinstance(report, XidSeen) and self._book.is_news(report):
             log.warning("xid", gpu=report.device, xid=report.xid)
         self._quarantined(self._book.observe(report, owners, clock.monotonic()))
+        self._keep_baselines()
         self._tell_sight()
         self._changed()
 
@@ -199,6 +201,13 @@ class Devices:
         for record in records:
             log.warning("gpu quarantined", gpu=record.device, uuid=record.uuid, kind=record.kind, reason=record.reason)
             self._store_now.set()
+
+    def _keep_baselines(self) -> None:
+        """A first baseline is stored at once: while a server has the device nobody can learn it anew."""
+        known = frozenset(record.uuid for record in self._book.records() if record.baseline is not None)
+        if known - self._baselines:
+            self._store_now.set()
+        self._baselines = known
 
     def _tell_sight(self) -> None:
         sight = self._book.sight

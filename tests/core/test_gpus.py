@@ -629,6 +629,19 @@ def test_release_puts_it_back_into_use() -> None:
     assert not machine.book.release(12)
 
 
+def test_a_release_learns_the_baseline_even_of_a_leased_device() -> None:
+    """What an idle device holds was unknown when the server began: afterwards nobody seems to give it back."""
+    machine = Machine()
+    machine.book.lease("kimi", GpuPlan(indices=(0,)))
+    machine.look(gpu(0, 500 * MIB), times=90)
+    machine.check()
+    assert "500 MiB held by nobody" in machine.view().reason
+    assert machine.book.release(0)
+    assert machine.view().baseline == 500 * MIB
+    machine.look(gpu(0, 500 * MIB), times=2)
+    assert machine.check().clean is True
+
+
 def test_a_released_device_is_not_put_out_again_for_what_was_overruled() -> None:
     machine = Machine()
     machine.look(gpu(0, rows=RemappedRows(pending=True)))

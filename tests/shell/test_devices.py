@@ -202,6 +202,21 @@ async def test_the_next_daemon_knows_quarantines_at_once_and_the_rest_from_the_e
     assert heir.changes == 3
 
 
+async def test_the_next_daemon_knows_a_first_baseline_at_once(tmp_path: Path) -> None:
+    """While a server has the device nobody can learn it anew, and what is idle would look like a leak."""
+    host = Host(tmp_path)
+    stored = tmp_path / "devices.json"
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(host.devices.run)
+        await host.look(300 << 20)
+        with anyio.fail_after(10):
+            while not stored.exists():
+                await anyio.lowlevel.checkpoint()
+        killed = stored.read_bytes()
+        tasks.cancel_scope.cancel()
+    assert json.loads(killed)[0]["baseline"] == 300 << 20
+
+
 @pytest.mark.parametrize("text", [b"{", b"[1]", b"\xff"])
 def test_a_broken_file_is_moved_aside_and_kept(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "devices.json").write_bytes(text)
