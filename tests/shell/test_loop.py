@@ -12,11 +12,11 @@ import pytest
 
 from supervisor.actions import Announce, AnyAction, CheckDevices, Probe
 from supervisor.core.server import Server
-from supervisor.events import AnyEvent, LogGrew, StartRequested, StopRequested, Ticked
+from supervisor.events import AnyEvent, DevicesChecked, LogGrew, PauseRequested, StartRequested, StopRequested, Ticked
 from supervisor.shell import clock
 from supervisor.shell.host import Host
 from supervisor.shell.hub import Hub
-from supervisor.shell.loop import ServerLoop
+from supervisor.shell.loop import ServerLoop, to_be_saved
 
 Decide = Callable[[AnyEvent], list[AnyAction]]
 
@@ -61,7 +61,13 @@ class Stage:
         self.carried: list[AnyAction] = []
         self.heard: list[AnyEvent | AnyAction] = []
         host = cast(Host, SimpleNamespace(journal=self.journal, hub=self.hub, heard=self.hear))
-        self.loop = ServerLoop(cast(Server, self.server), host, lambda _, change: self.announced.append(change))
+        self.saved: list[int] = []  # how much had been carried out by then
+        self.loop = ServerLoop(
+            cast(Server, self.server),
+            host,
+            lambda _, change: self.announced.append(change),
+            lambda _: self.saved.append(len(self.carried)),
+        )
         self.carry: Callable[[AnyAction], None] = self.carried.append
 
     def hear(self, name: str, what: AnyEvent | AnyAction) -> None:
@@ -218,3 +224,17 @@ async def test_a_bug_in_an_event_does_not_put_off_what_is_due() -> None:
             while Ticked() not in stage.server.seen:
                 await stage.server.handled.wait()
         stage.server.due = None
+
+
+@pytest.mark.parametrize("facet", ["goal", "lifecycle", "maintenance"])
+async def test_what_the_next_daemon_must_know_is_saved_before_anything_is_carried_out(facet: str) -> None:
+    stage = Stage(lambda _: [CheckDevices(1), Announce(facet, "a", "b", "asked")])
+    async with turning(stage):
+        await stage.loop.ask(PauseRequested("anna"))
+    assert stage.saved == [0]
+    assert stage.carried == [CheckDevices(1)]
+
+
+def test_what_devices_were_found_is_saved_and_ticks_are_not() -> None:
+    assert to_be_saved(DevicesChecked(1, False, "held by pid 9"), [])
+    assert not to_be_saved(Ticked(), [CheckDevices(1), Announce("verdict", "idle", "busy", "")])
