@@ -51,11 +51,13 @@ class StopRequested(Event, frozen=True):
     """Somebody wants the server down.
 
     `grace_s` replaces the configured grace of a running server, which then drains: when somebody hands requests out to
-    it, the running ones are waited for before it is asked to end.
+    it, the running ones are waited for before it is asked to end. `hold`: it is not ended yet, because others that need
+    it have to end first; the same is asked again then.
     """
 
     by: str
     grace_s: float | None = None
+    hold: bool = False
 
 
 class RestartRequested(Event, frozen=True):
@@ -83,6 +85,14 @@ class ResumeRequested(Event, frozen=True):
     """The work is done."""
 
     by: str
+
+
+class MateFailed(Event, frozen=True):
+    """Another server of a group that restarts together has failed: all start again after `delay_s`; None: not at all."""
+
+    mate: str
+    reason: str
+    delay_s: float | None = None
 
 
 # --- process -----------------------------------------------------------------------------------------------------
@@ -304,6 +314,7 @@ class DevicesChecked(Event, frozen=True):
     ports: tuple[str, ...] = ()  # who holds a port of the server, in words
     waiting: bool = False  # not clean, but nothing of this server's: no look yet, or another server has the devices
     refuse: bool = False  # not clean, and no start is to wait for it
+    again_s: float | None = None  # when to look again, where the look itself has waited for a change
 
 
 class EvidenceKept(Event, frozen=True):
@@ -329,6 +340,7 @@ AnyEvent: TypeAlias = (
     | SignalRequested
     | PauseRequested
     | ResumeRequested
+    | MateFailed
     | Spawned
     | SpawnFailed
     | Exited

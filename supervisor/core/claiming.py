@@ -56,7 +56,7 @@ class Claimer:
                 self._later(event.reason)
             case Answer.WAIT_FOR_OTHERS:
                 self._since = desk.now
-                self._later(event.reason)
+                self._later(event.reason, event.again_s)
             case Answer.GIVE_UP:
                 desk.move(Trigger.GIVE_UP, event.reason)
             case Answer.ISOLATE:
@@ -77,8 +77,11 @@ class Claimer:
     def _waited_long(self) -> bool:
         return self._desk.now - self._since >= self._desk.settings.reclaim.own_limit_s
 
-    def _later(self, reason: str) -> None:
+    def _later(self, reason: str, again_s: float | None = None) -> None:
         desk = self._desk
         desk.set("lifecycle", desk.state, reason)
+        if again_s is not None:
+            desk.after(Timer.CHECK, again_s)
+            return
         desk.after(Timer.CHECK, self._delay_s)
         self._delay_s = min(desk.settings.reclaim.recheck_max_s, self._delay_s * 1.5)

@@ -39,6 +39,14 @@ class Ender:
             desk.move(Trigger.END, reason)
             self.terminate(desk.settings.stop.startup_grace_s)
 
+    def by_mate(self, reason: str) -> None:
+        """A server that it cannot do without has died: running requests cannot end well, so there is a short grace."""
+        desk, attempt = self._desk, self._desk.current()
+        attempt.end(EndKind.OPERATOR, reason)
+        if desk.timers.at(Timer.SPAWN) is None:
+            desk.move(Trigger.END, reason)
+            self.terminate(desk.settings.stop.startup_grace_s)
+
     def hurry(self, grace_s: float | None) -> None:
         """Asked again while it drains: the earlier end counts, so that a stop ends a long drain."""
         desk = self._desk

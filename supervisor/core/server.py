@@ -24,6 +24,7 @@ from supervisor.core.endcause import EndKind
 from supervisor.core.ending import Ender
 from supervisor.core.lifecycle import ALIVE, State, Trigger
 from supervisor.core.maintenance import FACET, Maintenance
+from supervisor.core.mates import Mates
 from supervisor.core.memory import Memory
 from supervisor.core.restart import Disposition, Ending, Next
 from supervisor.core.settings import Settings
@@ -41,6 +42,7 @@ from supervisor.events import (
     LineMatched,
     LogGrew,
     LogUnreadable,
+    MateFailed,
     PauseRequested,
     Probed,
     RequestsCounted,
@@ -87,6 +89,7 @@ class Server:
         self._watcher = Watcher(self._desk, self._ender, history)
         self._claimer = Claimer(self._desk, self._wants_start, self._proceed)
         self._maintenance = Maintenance(self._desk, self._watcher, self._begin)
+        self._mates = Mates(self._desk, self._ender, self._claim)
         self._memory = Memory(self._desk, self._ender, self._watcher, self._claimer, self._maintenance)
 
     # --- the three questions -------------------------------------------------------------------------------------
@@ -126,6 +129,11 @@ class Server:
         """The lifecycle state."""
         return self._desk.state
 
+    @property
+    def follows(self) -> Disposition:
+        """What has been decided to follow the present attempt."""
+        return self._desk.next
+
     # --- across the daemon's own death ---------------------------------------------------------------------------
 
     def save(self, boot_id: str, config_hash: str = "") -> SavedServer:
@@ -161,7 +169,7 @@ class Server:
             case StartRequested():
                 self._start(event.by, event.force)
             case StopRequested():
-                self._stop(event.by, event.grace_s)
+                self._stop(event.by, event.grace_s, event.hold)
             case RestartRequested():
                 self._restart(event.by, event.reason, event.grace_s)
             case SignalRequested():
@@ -170,6 +178,8 @@ class Server:
                 self._maintenance.pause(event.by)
             case ResumeRequested():
                 self._maintenance.resume(event.by, wanted_up=self._desk.goal_up)
+            case MateFailed():
+                self._mates.failed(event)
             case Spawned():
                 self._spawned(event)
             case SpawnFailed():
@@ -233,12 +243,14 @@ class Server:
         else:
             self._desk.next = relaunch
 
-    def _stop(self, by: str, grace_s: float | None) -> None:
+    def _stop(self, by: str, grace_s: float | None, hold: bool) -> None:
         desk = self._desk
         reason = f"stop asked by {by}" if grace_s is None else f"drain of at most {grace_s:.0f} s asked by {by}"
         self._set_goal("down", reason)
         self._desk.next = Disposition(Next.REST, reason, desk.now)
         match desk.state:
+            case State.STARTING | State.RUNNING if hold:
+                pass
             case State.STARTING | State.RUNNING:
                 self._ender.by_operator(reason, grace_s)
             case State.DRAINING:
