@@ -161,8 +161,14 @@ def _routers(snapshot: ServerSnapshot) -> list[str]:
 
 
 def _under_way(snapshot: ServerSnapshot, clock: Clock) -> str:
-    what = snapshot.stop_stage or snapshot.lifecycle.reason or snapshot.lifecycle.value
-    return f"{what} for {since(snapshot.lifecycle.since, clock)}"
+    what = stage_words(snapshot.stop_stage) or snapshot.lifecycle.reason or snapshot.lifecycle.value
+    stalled = "stalled, " if snapshot.stop_stage and snapshot.verdict.value == "stalled" else ""
+    return f"{stalled}{what} for {since(snapshot.lifecycle.since, clock)}"
+
+
+def stage_words(stage: str) -> str:
+    """How far an end has gone."""
+    return {"evidence": "keeping evidence", "term": "asked to end", "kill": "being killed"}.get(stage, stage)
 
 
 def _cause(snapshot: ServerSnapshot) -> str:

@@ -73,6 +73,10 @@ def _was_cut_off(stop: Any) -> bool:
 
 def restart(client: Client, options: Namespace) -> int:
     """`NAME: restarted` as soon as the daemon has begun; with --wait when requests may come again."""
+    if options.rolling:
+        from supervisor.cli.rolling import begin
+
+        return begin(client, "restart", options)
 
     def one(name: str) -> int:
         client.post(f"/v1/servers/{segment(name)}/restart", {"reason": options.reason})

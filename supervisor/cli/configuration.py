@@ -88,6 +88,10 @@ def avail(client: Client, options: Namespace) -> int:
 
 def update(client: Client, options: Namespace) -> int:
     """Bring the file into force: all of it, or what it says about some servers; told as each is done."""
+    if options.rolling:
+        from supervisor.cli.rolling import begin
+
+        return begin(client, "update", options)
     read = client.get("/v1/config/reread")
     names = [plain_name(name) for name in options.names]
     known = {server["name"] for server in read["servers"]}

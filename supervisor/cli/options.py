@@ -7,6 +7,8 @@ import signal
 
 from supervisor.cli.duration import seconds
 
+_DRAIN_END = "then it is killed, and this exits 5"
+
 
 def status(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("names", nargs="*", metavar="NAME")
@@ -30,7 +32,7 @@ def drain(verb: argparse.ArgumentParser) -> None:
     names(verb)
     verb.add_argument("--no-wait", action="store_true", help="return at once")
     verb.add_argument(
-        "--timeout", type=_seconds, default=3600.0, metavar="1h", help="then it is killed, and this exits 5"
+        "--grace", "--timeout", dest="timeout", type=_seconds, default=3600.0, metavar="1h", help=_DRAIN_END
     )
 
 
@@ -38,6 +40,7 @@ def restart(verb: argparse.ArgumentParser) -> None:
     names(verb)
     verb.add_argument("--reason", default="", metavar="TEXT", help="kept in the journal")
     waiting(verb, "return when they are healthy again")
+    one_after_another(verb)
 
 
 def send_signal(verb: argparse.ArgumentParser) -> None:
@@ -114,15 +117,28 @@ def watch(verb: argparse.ArgumentParser) -> None:
 def update(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("names", nargs="*", metavar="NAME|all")
     live(verb)
+    one_after_another(verb)
 
 
 def reload(verb: argparse.ArgumentParser) -> None:
     live(verb)
-    verb.set_defaults(names=[])
+    verb.set_defaults(names=[], rolling=False)
 
 
 def live(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--live", action="store_true", help="leave alone what costs a restart")
+
+
+def one_after_another(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--rolling", action="store_true", help="one after another, each drained; stops at a failure")
+    verb.add_argument("--grace", type=_seconds, default=600.0, metavar="10m", help="for running requests of each")
+    verb.add_argument("--no-wait", action="store_true", help="return once it has begun")
+
+
+def rolling(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--cancel", action="store_true", help="after the server under way nobody follows")
+    verb.add_argument("-f", "--follow", action="store_true", help="until it is over")
+    as_json(verb)
 
 
 def upgrade(verb: argparse.ArgumentParser) -> None:

@@ -62,6 +62,18 @@ def _watch(client: Client, options: Namespace) -> int:
     return watch(client, options)
 
 
+def _rolling(client: Client, options: Namespace) -> int:
+    from supervisor.cli.rolling import rolling
+
+    return rolling(client, options)
+
+
+def _routers(client: Client, options: Namespace) -> int:
+    from supervisor.cli.rolling import routers
+
+    return routers(client, options)
+
+
 def _reread(client: Client, options: Namespace) -> int:
     from supervisor.cli.configuration import reread
 
@@ -124,6 +136,8 @@ VERBS: dict[str, Verb] = {
     "stop": (changing.stop, "want servers down; returns when they are gone", takes.stop),
     "drain": (changing.drain, "let running requests end, then stop servers", takes.drain),
     "restart": (changing.restart, "end the present attempt, start a fresh one", takes.restart),
+    "rolling": (_rolling, "the rolling restart or update: show it, cancel it", takes.rolling),
+    "routers": (_routers, "who hands requests out, and whether they can be told", takes.as_json),
     "signal": (changing.send_signal, "send a signal to the servers' leaders", takes.send_signal),
     "pause": (changing.pause, "work on servers: no kill, no start by itself", takes.names),
     "resume": (changing.resume, "end the work: start what was held back", takes.names),

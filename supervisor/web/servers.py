@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from supervisor.api.control import Clock
-from supervisor.api.words import is_healthy
+from supervisor.api.words import is_healthy, stage_words
 from supervisor.core import outlook
 from supervisor.core.outlook import progress
 from supervisor.snapshot import RankView, ServerSnapshot, StartupView
@@ -26,7 +26,6 @@ _SYMBOLS = {
     "stopped": "○",
 }
 NEAR = 0.75  # of the patience with silence
-_STAGES_OF_A_STOP = {"evidence": "keeping evidence", "term": "asked to end", "kill": "being killed"}
 
 
 def table(snapshots: list[ServerSnapshot], clock: Clock) -> Html:
@@ -95,7 +94,7 @@ def _at_work(snapshot: ServerSnapshot, clock: Clock) -> list[Child]:
             return [*_cause_of(snapshot), "for ", since(snapshot.lifecycle.since, clock)]
         case _:
             stalled = [tag("b", "stalled", class_="slow-note"), ", "] if is_stalled(snapshot) else []
-            stage = _STAGES_OF_A_STOP.get(snapshot.stop_stage, snapshot.stop_stage)
+            stage = stage_words(snapshot.stop_stage)
             return [*stalled, f"{stage} for " if stage else "for ", since(snapshot.lifecycle.since, clock)]
 
 

@@ -204,7 +204,7 @@ def test_a_stalled_server_does_not_say_stalled_twice() -> None:
 def test_a_stop_under_way_tells_its_step_and_its_reason() -> None:
     ending = snapshot("kimi", "stopping", stop_stage="evidence", lifecycle=FacetView("stopping", 997.0, STALLED))
     assert sentences(ending, NOW) == (
-        "kimi is STOPPING (evidence for 3 s); it is wanted up.",
+        "kimi is STOPPING (keeping evidence for 3 s); it is wanted up.",
         f"stopping for 3 s: {STALLED}.",
     )
 

@@ -163,7 +163,7 @@ def test_quarantined_says_so() -> None:
 
 @pytest.mark.parametrize("state", ["stopping", "draining", "reclaiming"])
 def test_what_is_under_way_shows_for_how_long(state: str) -> None:
-    assert described(state, stop_stage="kill").startswith("kill for 1 m")
+    assert described(state, stop_stage="kill").startswith("being killed for 1 m")
     assert described(state, lifecycle=FacetView(state, 100.0, "stop asked")) == "stop asked for 1 m"
 
 

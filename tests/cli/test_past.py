@@ -197,15 +197,52 @@ def test_a_start_is_drawn_in_lanes_with_the_deadline() -> None:
     assert drawn() == [
         "kimi, attempt 3: in weights, 1 m so far",
         "          0 s                             1 m 20 s",
+        "usual         WWWWWWWWWWWWWWW                    |",
         "launcher  LLLL                                   |",
         "TP0           WWWWWWWWWWWWWWW.....VVVVV          |",
-        "TP1           WWWWWWWWWWWWWWWWWWWWWWWWW          |",
+        "> TP1         WWWWWWWWWWWWWWWWWWWWWWWWW          |",
         "          L launch 10 s",
         "          W weights 50 s (usually 31 s)",
         "          V verify-graph 10 s",
         "| called stalled 1 m 20 s after the launch, in 20 s",
         "TP1 still in weights; 1 rank waits in verify-graph",
     ]
+
+
+def test_phases_that_usually_follow_are_drawn_and_explained() -> None:
+    lines = drawn(usual={"weights": 31.0, "verify-graph": 20.0, "warmup": 5.0, "healthy": 9e5})
+    assert lines[2] == "usual         WWWWWWWWWWWWWWWVVVVVVVVVVAAA       |"
+    assert "          A warmup (usually 5.0 s)" in lines
+    assert not any("healthy" in line for line in lines)
+
+
+def test_nobody_is_slow_when_all_are_where_the_start_is() -> None:
+    assert not any(line.startswith(">") for line in drawn(phase="verify-graph")[3:4])
+    one = drawn(spans=[{"rank": "TP0", "phase": "weights", "begin": "2025-11-29T12:00:00Z", "end": None, "seconds": 9}])
+    assert not any(line.startswith(">") for line in one)
+
+
+def test_with_too_many_ranks_the_slow_ones_are_drawn_all_the_same() -> None:
+    def span(rank: int, phase: str, at: int, seconds: float) -> dict[str, object]:
+        return {"rank": f"TP{rank}", "phase": phase, "begin": f"2025-11-29T12:00:{at:02d}Z", "end": None,
+                "seconds": seconds}  # fmt: skip
+
+    spans = [span(n, "weights", 0, 50.0 if n == 60 else 30.0) for n in range(64)]
+    spans += [span(n, "verify-graph", 30, 20.0) for n in range(64) if n != 60]
+    lines = drawn(spans=spans)
+    assert any(line.startswith("> TP60 ") for line in lines)
+    assert "          and 32 more" in lines
+    assert len([line for line in lines if line.startswith("TP")]) == 32, "31 lanes and the sentence"
+
+
+def test_long_names_of_ranks_stay_off_the_lanes() -> None:
+    begin = "2025-11-29T12:00:00Z"
+    spans = [
+        {"rank": rank, "phase": "weights", "begin": begin, "end": None, "seconds": 30} for rank in ("", "DP1 PP0 TP10")
+    ]
+    lanes = [line for line in drawn(spans=spans, usual={}) if "WWW" in line]
+    assert len({line.index("W") for line in lanes}) == 1
+    assert all(len(line) <= 50 for line in lanes)
 
 
 def test_a_far_deadline_is_told_and_not_drawn() -> None:

@@ -12,10 +12,12 @@ from typing import Any
 import msgspec
 
 from supervisor.api import wire
-from supervisor.cli.watch import frame
-from supervisor.snapshot import ProgressView, RankView, SpanView, StartupView
+from supervisor.api.gpus import describe
+from supervisor.cli.frame import Look, frame
+from supervisor.snapshot import DeadlineView, ProgressView, RankView, SpanView, StartupView
 from tests.api.fake import FakeControl, snapshot
 from tests.cli.conftest import Sglctl
+from tests.metrics import fleet
 
 
 def loading(ranks: int = 2) -> StartupView:
@@ -30,27 +32,104 @@ def seen(*servers: Any) -> list[Any]:
     return [msgspec.to_builtins(wire.server(server, clock)) for server in servers]
 
 
+def picture(*servers: Any, columns: int = 100, rows: int = 40, gpus: Any = None, events: Any = ()) -> list[str]:
+    lines = frame(Look(seen(*servers), gpus, events), columns, rows)
+    assert all(len(line) <= columns for line in lines), lines
+    assert len(lines) <= rows
+    return lines
+
+
+def event(name: str, facet: str, before: str, after: str, reason: str = "") -> dict[str, str]:
+    return {"at": "2025-11-29T12:40:01.000Z", "server": name, "facet": facet, "before": before, "after": after,
+            "reason": reason}  # fmt: skip
+
+
 def test_a_start_shows_phases_silence_and_ranks() -> None:
     server = snapshot("kimi", "starting", start=loading(), deadline=240.0)
-    assert list(frame(seen(server), 100)) == [
+    assert picture(server) == [
         "kimi  STARTING  weights 45 % for 30 s, TP0 slowest, about 1 m 20 s left in it",
         "  launch 30 s > weights 30 s",
         "  silence  [##..................] 10 s of 1 m 30 s allowed",
         "  TP0 still in weights; 1 rank waits",
-        "  TP0      weights             30 s",
-        "  TP1      weights             [#########...........] 9 of 20 shards, 1 m 20 s left",
+        "  TP0      weights  30 s",
+        "  TP1      weights  [#########...........] 9/20 shards, 1 m 20 s left",
     ]
 
 
+def test_a_start_that_is_known_tells_when_it_will_be_ready() -> None:
+    usual = (DeadlineView("weights", 60.0, None, None, "learned", median_s=90.0),)
+    soon = snapshot("kimi", "starting", start=loading(), deadlines=usual)
+    late = msgspec.structs.replace(soon, start=msgspec.structs.replace(loading(0), since=0.0))
+
+    assert "  ready    [#########...........] in about 1 m 20 s, as usual" in picture(soon)
+    assert "  ready    [####################] at any moment, as usual" in picture(late)
+
+
+def test_ranks_give_way_and_the_slow_one_does_not() -> None:
+    start = msgspec.structs.replace(fleet.starting(ranks=64, slow="TP41"), at=160.0)
+    others = [snapshot(f"other-{number}", "running") for number in range(6)]
+    lines = picture(start, *others, rows=18)
+
+    assert [line.split()[0] for line in lines if not line.startswith(" ")] == ["kimi-k2", *(one.name for one in others)]
+    assert any(line.startswith("  TP41 ") for line in lines)
+    assert any(line.startswith("  and ") and line.endswith(" more ranks") for line in lines)
+
+
 def test_no_line_is_wider_than_the_terminal_and_ranks_are_bounded() -> None:
-    lines = list(frame(seen(snapshot("kimi", "starting", start=loading(40)), snapshot("x\x1b" * 9, "running")), 40))
-    assert all(len(line) <= 40 for line in lines)
+    lines = picture(snapshot("kimi", "starting", start=loading(40)), snapshot("x\x1b" * 9, "running"), columns=40)
     assert "  and 24 more ranks" in lines
     assert not any("\x1b" in line for line in lines)
+    picture(snapshot("n" * 90, "running"), columns=60)
+
+
+def test_what_does_not_fit_is_said() -> None:
+    servers = [snapshot(f"server-{number}", "running") for number in range(30)]
+    assert picture(*servers, rows=10)[-1] == "... 21 more lines: watch NAME shows less"
+
+
+def test_of_many_phases_the_newest_are_told() -> None:
+    spans = tuple(SpanView("TP0", f"phase-{n}", 100.0 + n, 101.0 + n) for n in range(20))
+    long = StartupView("phase-19", "x", 119.0, timeline=spans)
+    trail = picture(snapshot("kimi", "starting", start=long), columns=60)[1]
+    assert trail.startswith("  ... > ")
+    assert trail.endswith("phase-19 1.0 s")
+
+
+def test_gpus_show_whose_their_memory_is() -> None:
+    view = msgspec.structs.replace(fleet.control().gpus(), at=150.0)
+    gpus = msgspec.to_builtins(describe(view, FakeControl().clock()))
+    lines = picture(snapshot("kimi"), gpus=gpus)
+
+    assert "GPU 0  [#############-......] 103.1 of 151.4 GB  kimi-k2" in lines
+    assert "GPU 8  [#################!..] 134.2 of 151.4 GB  qwen3-32b" in lines
+    assert "  3.2 of 151.4 GB  quarantined: Xid 79: the GPU has fallen off the bus" in lines[-1]
+
+    blind = {**gpus, "sight": "blind", "reason": "a driver call\x1b hangs", "gpus": []}
+    assert picture(snapshot("kimi"), gpus=blind)[-1].endswith(": a driver call? hangs")
+    assert len(picture(snapshot("kimi"), gpus={**gpus, "sight": "absent"})) == 1
+    unseen = {**gpus["gpus"][0], "memory": {**gpus["gpus"][0]["memory"], "used": None}}
+    assert picture(snapshot("kimi"), gpus={**gpus, "gpus": [unseen]})[-1].startswith(
+        "GPU 0  [????????????????????] not seen"
+    )
+
+
+def test_the_last_events_are_told_but_not_phases() -> None:
+    events = [event("kimi", "phase", "launch", "weights"), *([event("kimi", "goal", "", "up")] * 9),
+              event("kimi", "lifecycle", "starting", "running", "ready\x1b[2J")]  # fmt: skip
+    lines = picture(snapshot("kimi"), events=events)
+
+    assert len(lines) == 2 + 6
+    assert lines[-1][8:] == "  kimi  lifecycle  starting -> running: ready?[2J"
+
+
+def test_gpus_and_events_are_left_out_where_there_is_no_room() -> None:
+    servers = [snapshot(f"server-{number}", "running") for number in range(5)]
+    events = [event("kimi", "goal", "", "up")] * 5
+    assert picture(*servers, rows=8, events=events) == picture(*servers, rows=8)
 
 
 def test_a_daemon_that_is_away_is_told_in_place() -> None:
-    assert list(frame("cannot reach the daemon; trying again", 80)) == ["cannot reach the daemon; trying again"]
+    assert frame("cannot reach the daemon; trying again", 80, 24) == ["cannot reach the daemon; trying again"]
 
 
 async def test_a_file_gets_one_line_a_change(sglctl: Sglctl, control: FakeControl) -> None:

@@ -122,7 +122,10 @@ class Vote(msgspec.Struct, frozen=True):
 
 
 class Server(msgspec.Struct, frozen=True):
-    """All facets of one server. `state` and `description` are what supervisorctl shows."""
+    """All facets of one server. `state` and `description` are what supervisorctl shows.
+
+    `ready_in_s`: until the start will be ready by what earlier ones took; 0 = later than usual, null = nobody can tell.
+    """
 
     name: str
     state: str
@@ -164,6 +167,7 @@ class Server(msgspec.Struct, frozen=True):
     findings: tuple[str, ...] = ()
     drain: Drain | None = None
     routers: tuple[RouterView, ...] = ()
+    ready_in_s: float | None = None
 
 
 class Brief(msgspec.Struct, frozen=True):

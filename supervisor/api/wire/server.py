@@ -21,6 +21,7 @@ from supervisor.api.wire.model import (
 )
 from supervisor.api.wire.moments import ago, iso, iso_or_none, seconds
 from supervisor.api.words import describe, is_healthy, state_of
+from supervisor.core import outlook
 from supervisor.snapshot import (
     DiagnosisView,
     DrainView,
@@ -83,7 +84,13 @@ def server(snapshot: ServerSnapshot, clock: Clock) -> Server:
         findings=snapshot.findings,
         drain=None if snapshot.drain is None else _drain(snapshot.drain, clock),
         routers=snapshot.routers,
+        ready_in_s=_ready_in_s(snapshot, clock),
     )
+
+
+def _ready_in_s(snapshot: ServerSnapshot, clock: Clock) -> float | None:
+    at = outlook.ready_at(snapshot, clock.monotonic)
+    return None if at is None else seconds(at - clock.monotonic)
 
 
 def _drain(view: DrainView, clock: Clock) -> Drain:
