@@ -86,12 +86,6 @@ class RestartBook:
         self._failures.append(now)
         self.total += 1
 
-    def charge(self, now: float) -> None:
-        """A failure of another server that this one restarts together with."""
-        self._forget(now)
-        self._failures.append(now)
-        self.total += 1
-
     def remaining(self, now: float) -> int:
         """How many restarts the budget still allows within the window."""
         self._forget(now)
