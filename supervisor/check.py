@@ -62,7 +62,7 @@ class Gpus(msgspec.Struct, frozen=True):
 
 def main(arguments: Sequence[str]) -> int:
     """Exit status: 0 no errors, 1 errors, 2 usage or an unusable configuration."""
-    options = _parser().parse_args(_before(arguments))
+    options = parser().parse_args(_before(arguments))
     try:
         servers = _servers(options, _behind(arguments))
     except (ConfigError, UsageError) as problem:
@@ -83,20 +83,21 @@ class UsageError(ValueError):
     """The command line asks for nothing that can be done."""
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """The command's arguments."""
+    result = argparse.ArgumentParser(
         prog="sglsup check",
         usage="sglsup check [--json] FILE [SERVER...] | sglsup check [--json] [--gpus 0-7] [--engine E] -- CMD...",
         description="Say before a start what would end it. Nothing is started; what is looked at is only read.",
         epilog="exit status: 0 no errors, 1 errors (the daemon refuses such a start), 2 usage or a broken FILE",
         allow_abbrev=False,
     )
-    parser.add_argument("file", nargs="?", metavar="FILE", help="the daemon's configuration")
-    parser.add_argument("names", nargs="*", metavar="SERVER", help="only these of its servers")
-    parser.add_argument("--json", action="store_true", help="one JSON object")
-    parser.add_argument("--gpus", default="", metavar="0-7", help="devices that the command gets, such as 0-3,6")
-    parser.add_argument("--engine", default=DEFAULT_ENGINE, choices=profile_names(), help="of the command")
-    return parser
+    result.add_argument("file", nargs="?", metavar="FILE", help="the daemon's configuration")
+    result.add_argument("names", nargs="*", metavar="SERVER", help="only these of its servers")
+    result.add_argument("--json", action="store_true", help="one JSON object")
+    result.add_argument("--gpus", default="", metavar="0-7", help="devices that the command gets, such as 0-3,6")
+    result.add_argument("--engine", default=DEFAULT_ENGINE, choices=profile_names(), help="of the command")
+    return result
 
 
 def _before(arguments: Sequence[str]) -> Sequence[str]:

@@ -539,11 +539,7 @@ def _label(state_dir: Path) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """`sglsup daemon -c FILE`: in the foreground until asked to end."""
-    parser = argparse.ArgumentParser(prog="sglsup daemon", description="Own every server of a configuration file.")
-    parser.add_argument("-c", "--config", default=DEFAULT_CONFIG, metavar="FILE", help=f"default {DEFAULT_CONFIG}")
-    parser.add_argument("--no-autostart", action="store_true", help="start no server by itself")
-    parser.add_argument("--try", action="store_true", help="read the file, print the version and start nothing")
-    options = vars(parser.parse_args(arguments))
+    options = vars(parser().parse_args(arguments))
     left = received(os.environ)
     os.umask(0o027)  # the journal and the records are for root and our group; servers have a umask of their own
     try:
@@ -555,6 +551,15 @@ def main(arguments: Sequence[str]) -> int:
         sys.stdout.write(f"{__version__}\n")
         return 0
     return serve_and_upgrade(config, options["config"], autostart=not options["no_autostart"], left=left)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's arguments."""
+    result = argparse.ArgumentParser(prog="sglsup daemon", description="Own every server of a configuration file.")
+    result.add_argument("-c", "--config", default=DEFAULT_CONFIG, metavar="FILE", help=f"default {DEFAULT_CONFIG}")
+    result.add_argument("--no-autostart", action="store_true", help="start no server by itself")
+    result.add_argument("--try", action="store_true", help="read the file, print the version and start nothing")
+    return result
 
 
 def serve_and_upgrade(config: Config, path: str, *, autostart: bool, left: Handover | None = None) -> int:

@@ -34,10 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if rival:
         sys.stderr.write(f"sglsup: {rival}\n")
         return EXIT_RIVAL
-    parser = _parser()
     if not words or words[0] not in COMMANDS:
-        parser.parse_args(words)  # answers -h and --version, refuses the rest
-        parser.print_usage(sys.stderr)
+        parser().parse_args(words)  # answers -h and --version, refuses the rest
+        parser().print_usage(sys.stderr)
         return EXIT_USAGE
     return COMMANDS[words[0]].run(words[1:])
 
@@ -55,9 +54,10 @@ def found_rival() -> str:
     return f"cannot start: {RIVAL} {version} is installed beside us and both packages have one name; {advice}"
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """The command's arguments."""
     listed = "\n".join(f"  {name:<10}{command.summary}" for name, command in COMMANDS.items())
-    parser = argparse.ArgumentParser(
+    result = argparse.ArgumentParser(
         prog="sglsup",
         usage="sglsup COMMAND [ARGUMENTS]",
         description="Starts, watches, explains, kills and restarts the inference servers of one GPU host.",
@@ -65,8 +65,8 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"sglsup {__version__}")
-    return parser
+    result.add_argument("--version", action="version", version=f"sglsup {__version__}")
+    return result
 
 
 def _daemon(arguments: Sequence[str]) -> int:

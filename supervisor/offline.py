@@ -44,7 +44,7 @@ class _Parser(argparse.ArgumentParser):
 
 def diagnose_main(arguments: Sequence[str]) -> int:
     """Exit status: 0 ready or warming, 1 degraded or stalled, 2 crashed, 64 usage, 66 unreadable."""
-    given = _parser().parse_args(arguments)
+    given = parser().parse_args(arguments)
     try:
         with _opened(given.log) as stream:
             outcome, profile, lines = diagnose(stream, given.engine, given.now, given.exit_code)
@@ -58,21 +58,22 @@ def diagnose_main(arguments: Sequence[str]) -> int:
     return _EXIT.get(outcome.verdict, EXIT_UNREADABLE)
 
 
-def _parser() -> _Parser:
-    parser = _Parser(
+def parser() -> _Parser:
+    """The command's arguments."""
+    result = _Parser(
         prog="sglsup diagnose",
         description="Tells from a log where every rank is, what went wrong, whether a restart helps, what to change.",
         epilog="exit status: 0 ready or warming, 1 degraded or stalled, 2 crashed, 64 usage, 66 unreadable",
         allow_abbrev=False,
     )
-    parser.add_argument("log", metavar="LOG", help="a file, plain or .gz or .zst; - reads standard input")
-    parser.add_argument(
+    result.add_argument("log", metavar="LOG", help="a file, plain or .gz or .zst; - reads standard input")
+    result.add_argument(
         "--now", type=log_moment, metavar="T", help='the time to judge silence by, in the log\'s own zone; "now" is now'
     )
-    parser.add_argument("--exit-code", type=int, metavar="N", help="how the server ended (-9 or 137 for a kill)")
-    parser.add_argument("--engine", choices=profile_names(), help="default: recognised from the log")
-    parser.add_argument("--json", action="store_true", help="one JSON object")
-    return parser
+    result.add_argument("--exit-code", type=int, metavar="N", help="how the server ended (-9 or 137 for a kill)")
+    result.add_argument("--engine", choices=profile_names(), help="default: recognised from the log")
+    result.add_argument("--json", action="store_true", help="one JSON object")
+    return result
 
 
 def log_moment(text: str) -> str:

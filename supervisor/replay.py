@@ -53,7 +53,7 @@ class UsageError(Exception):
 
 def replay_main(arguments: Sequence[str]) -> int:
     """Exit status: 0 no difference or nothing condemned, 1 otherwise, 2 usage, 66 unreadable."""
-    given = _parser().parse_args(arguments)
+    given = parser().parse_args(arguments)
     try:
         config = load(given.config) if given.config else None
         different, page = _journal(given, config) if _is_journal(given.record) else _log(given, config)
@@ -78,30 +78,31 @@ def _refuse(message: str, status: int) -> int:
     return status
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """The command's arguments."""
+    result = argparse.ArgumentParser(
         prog="sglsup replay",
         description="Shows what today's rules decide about a recorded night, beside what was decided then.",
         epilog="exit status: 0 no difference (of a log: nothing condemned), 1 otherwise, 2 usage, 66 unreadable",
         allow_abbrev=False,
     )
-    parser.add_argument(
+    result.add_argument(
         "record", metavar="JOURNAL|LOG", help="the daemon's journal.db, or a server's log (.gz, .zst, -)"
     )
-    parser.add_argument(
+    result.add_argument(
         "-c", "--config", metavar="FILE", help="today's configuration; default: the engine's own values"
     )
-    parser.add_argument("--server", metavar="NAME", help="only this server; of a log: whose settings apply")
-    parser.add_argument("--engine", choices=profile_names(), help="default: the configured one, or recognised")
-    parser.add_argument(
+    result.add_argument("--server", metavar="NAME", help="only this server; of a log: whose settings apply")
+    result.add_argument("--engine", choices=profile_names(), help="default: the configured one, or recognised")
+    result.add_argument(
         "--until",
         "--now",
         type=log_moment,
         metavar="T",
         help='of a log: how long its last silence went on; "now" is now',
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object")
-    return parser
+    result.add_argument("--json", action="store_true", help="one JSON object")
+    return result
 
 
 def _is_journal(path: str) -> bool:

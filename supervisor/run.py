@@ -61,7 +61,7 @@ class Outcome(NamedTuple):
 
 def main(arguments: Sequence[str]) -> int:
     """Supervise one command until it is stopped or given up; the exit status tells why."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     config = configure(_wish(options), Place(os.environ, os.getcwd(), os.geteuid() == 0))
     if found := problems(config):
         return _refuse("; ".join(found))
@@ -204,8 +204,9 @@ def _excerpt(text: str) -> str:
 # --- the command line ------------------------------------------------------------------------------------------------
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """The command's arguments."""
+    result = argparse.ArgumentParser(
         prog="sglsup run",
         usage="sglsup run [OPTIONS] -- CMD [ARGUMENT...]",
         description="Start one server, watch it, restart it by cause, until Ctrl-C, SIGTERM or a failure that stays.",
@@ -213,17 +214,17 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--name", metavar="N", default="", help="default: last part of the model's path, else server")
-    parser.add_argument("--gpus", type=_gpus, default=(), metavar="0-7", help="devices of the server, such as 0-3,6")
-    parser.add_argument("--port", type=_port, default=0, metavar="P", help="default: read from the command")
-    parser.add_argument("--state-dir", type=Path, metavar="D", help="directory for state, evidence and socket")
-    parser.add_argument("--log-dir", type=Path, metavar="D", help="directory for logs; with --state-dir D: D/log")
-    parser.add_argument("--listen", default="", metavar="HOST:PORT", help="read-only HTTP endpoints; default: none")
-    parser.add_argument("--grace", type=_duration, metavar="90s", help="patience of a stop while requests run")
-    parser.add_argument("--once", action="store_true", help="stop it as soon as it is healthy: does this command work?")
-    parser.add_argument("--no-restart", action="store_true", help="one attempt: its failure ends the run")
-    parser.add_argument("command", nargs="+", metavar="CMD", help="the server's command, behind --")
-    return parser
+    result.add_argument("--name", metavar="N", default="", help="default: last part of the model's path, else server")
+    result.add_argument("--gpus", type=_gpus, default=(), metavar="0-7", help="devices of the server, such as 0-3,6")
+    result.add_argument("--port", type=_port, default=0, metavar="P", help="default: read from the command")
+    result.add_argument("--state-dir", type=Path, metavar="D", help="directory for state, evidence and socket")
+    result.add_argument("--log-dir", type=Path, metavar="D", help="directory for logs; with --state-dir D: D/log")
+    result.add_argument("--listen", default="", metavar="HOST:PORT", help="read-only HTTP endpoints; default: none")
+    result.add_argument("--grace", type=_duration, metavar="90s", help="patience of a stop while requests run")
+    result.add_argument("--once", action="store_true", help="stop it as soon as it is healthy: does this command work?")
+    result.add_argument("--no-restart", action="store_true", help="one attempt: its failure ends the run")
+    result.add_argument("command", nargs="+", metavar="CMD", help="the server's command, behind --")
+    return result
 
 
 def _wish(options: argparse.Namespace) -> Wish:

@@ -53,7 +53,7 @@ class EndedError(BaseException):
 
 def main(arguments: Sequence[str]) -> int:
     """Run the demo. 0: all happened as expected; 1: something did not, one line says what; 130: Ctrl-C."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
     try:
@@ -69,8 +69,9 @@ def main(arguments: Sequence[str]) -> int:
         return EXIT_FAILED
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """The command's arguments."""
+    result = argparse.ArgumentParser(
         prog="sglsup demo",
         description="A daemon and two servers of the bundled fake engine; one stalls, is explained, killed and "
         "restarted. Needs no GPU and no root, and leaves nothing behind.",
@@ -78,14 +79,14 @@ def _parser() -> argparse.ArgumentParser:
         "130 on Ctrl-C.",
         allow_abbrev=False,
     )
-    parser.add_argument(
+    result.add_argument(
         "--serve", action="store_true", help="keep it running at the end, to try sglctl; Ctrl-C ends it"
     )
-    parser.add_argument("--keep", action="store_true", help="keep the directory with logs, journal and evidence")
-    parser.add_argument(
+    result.add_argument("--keep", action="store_true", help="keep the directory with logs, journal and evidence")
+    result.add_argument(
         "--speed", type=float, default=SPEED, metavar="X", help=f"pace of the fake engine, default {SPEED:g}"
     )
-    return parser
+    return result
 
 
 def _end(number: int, _: FrameType | None) -> None:
