@@ -89,6 +89,7 @@ class Effects:
         self._snapshot = snapshot
         self._report_bug = report_bug
         self._tree: Tree | None = None
+        self._spawning = 0  # the attempt whose tree is being made
         self._feed: LogFeed | None = None
         self._watch: ServerWatch | None = None
         self._dossier = Dossier(config, profile)
@@ -143,6 +144,13 @@ class Effects:
     # --- spawn ---------------------------------------------------------------------------------------------------
 
     async def _spawn(self, action: Spawn) -> None:
+        self._spawning = action.attempt
+        try:
+            await self._make(action)
+        finally:
+            self._spawning = 0
+
+    async def _make(self, action: Spawn) -> None:
         try:
             plan = await anyio.to_thread.run_sync(self._plan, action.attempt)
             cgroup = self._host.cgroups.server(self._settings.name) if self._host.cgroups else None
@@ -233,6 +241,8 @@ class Effects:
 
     async def _kill(self, action: KillTree) -> None:
         tree = self._tree
+        if self._spawning == action.attempt:
+            return  # whatever comes of it is told, and killed then
         if tree is None or tree.attempt != action.attempt:
             await self._post(TreeEmptied(action.attempt))
             return

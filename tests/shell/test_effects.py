@@ -1,0 +1,103 @@
+"""A server's hands: what is told of a spawn that takes long."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from supervisor.actions import KillTree, Spawn
+from supervisor.config import ServerConfig
+from supervisor.core.settings import Settings
+from supervisor.events import AnyEvent, Spawned, SpawnFailed, TreeEmptied
+from supervisor.profile import facts, load_profile
+from supervisor.shell.effects import Effects
+from supervisor.shell.host import Host
+from supervisor.shell.portbook import PortBook
+from tests.shell import made
+
+
+class SlowNotes:
+    """A state directory on a disk that does not answer before it is told to, and refuses then."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self.answers = threading.Event()
+
+    def put(self, server: str, marker: str, spawned: Spawned) -> None:
+        self.asked.set()
+        assert self.answers.wait(30)
+        raise OSError("no space left on device")
+
+
+class Stage:
+    """One server's hands on a host of which only the notes matter."""
+
+    def __init__(self, directory: Path) -> None:
+        self.notes = SlowNotes()
+        self.told: list[AnyEvent] = []
+        self._directory = directory
+
+    def hands(self, tasks: anyio.abc.TaskGroup) -> Effects:
+        profile = load_profile("sglang")
+        config = ServerConfig("kimi", command=("/bin/true",))
+        hooks = SimpleNamespace(of=lambda _: (), outputs=None)
+        host = SimpleNamespace(
+            trees=self.notes,
+            cgroups=None,
+            environment={},
+            state_dir=self._directory,
+            hooks=hooks,
+            ports=PortBook(),
+            devices=SimpleNamespace(leased=lambda _: ()),
+            log_path=lambda server, attempt: self._directory / server / f"{attempt}.log",
+        )
+        known = facts(profile, config.command)
+        return Effects(
+            config,
+            Settings(name="kimi"),
+            profile,
+            known,
+            cast(Host, host),
+            tasks,
+            self._tell,
+            lambda: made.snapshot("kimi"),
+            self._bug,
+        )
+
+    async def _tell(self, event: AnyEvent) -> None:
+        self.told.append(event)
+
+    def _bug(self, where: str, bug: Exception) -> None:
+        raise AssertionError(where) from bug
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+async def test_a_tree_that_is_being_made_is_not_called_empty(stage: Stage) -> None:
+    """Else the next attempt would begin beside it: the spawn of this one goes on, however long it takes."""
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            hands = stage.hands(tasks)
+            hands.carry(Spawn(1))
+            await anyio.to_thread.run_sync(stage.notes.asked.wait)
+            hands.carry(KillTree(1))
+            await anyio.wait_all_tasks_blocked()
+            assert stage.told == []
+            stage.notes.answers.set()
+    assert stage.told == [SpawnFailed(1, "no space left on device", permanent=False)]
+
+
+async def test_a_tree_that_nobody_makes_is_empty(stage: Stage) -> None:
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            stage.hands(tasks).carry(KillTree(1))
+    assert stage.told == [TreeEmptied(1)]
