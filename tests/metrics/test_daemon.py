@@ -59,14 +59,22 @@ def test_counters_outlive_a_daemon_that_is_killed(listening: tuple[Host, int]) -
         assert value(before, "server_starts_total", server="a") == 2
         assert value(before, "server_restarts_total", server="a", reason="crash") == 1
         assert value(before, "server_ready", server="a") == 1
+        assert value(before, "server_phase_duration_seconds_count", server="a", phase="weights", result="failed") == 1
+        assert value(before, "server_health_checks_total", server="a", check="health", outcome="ok") >= 1
+        assert value(before, "server_log_lines_total", server="a") > 10
+        assert value(before, "server_evidence_kept_total", server="a", result="failed") == 0
         daemon.process.send_signal(signal.SIGKILL)
         daemon.process.wait(10)
 
         host.start()
         host.ctl("wait", "a", "--timeout", "30s")
         after = scraped(port)
-        for name, labels in ((name, labels) for name, labels in before if name.endswith("_total")):
+        counted = [one for one in before if one[0].endswith(("_total", "_count", "_bucket"))]
+        assert len(counted) > 200
+        for name, labels in counted:
             assert after[name, labels] >= before[name, labels], (name, labels)
+        until(lambda: value(scraped(port), "adoptions_total", result="adopted") == 1, 10, "the adoption is stored")
+        assert value(scraped(port), "server_processes", server="a") >= 1
         assert value(after, "server_restarts_total", server="a", reason="crash") >= 1
 
 
