@@ -159,7 +159,7 @@ class GpuFeed:
         self._child: Child | None = None
         self._decoder = msgspec.json.Decoder(GpuReport)
         self._buffer = b""
-        self._last_line = self._next_launch = clock()
+        self._last_line = self._asked = self._next_launch = clock()
         self._lines = self._failures = self._restarts = 0
         self._launched = clock()
         self._woke_in_s: float | None = None  # how long a reader took for its first line
@@ -214,6 +214,8 @@ class GpuFeed:
         self._period_s = period_s
         if self._child is not None:
             self._child.tell(period_s)
+            if self._asked <= self._last_line:  # else an earlier question has no answer yet, and its silence counts
+                self._asked = self._clock()
         self._move_deadline()
 
     def _move_deadline(self) -> None:
@@ -227,7 +229,8 @@ class GpuFeed:
         if self._lines == 0:
             return self._last_line + self._first_line_limit_s() - self._clock()
         silence_s = max(self._timings.silent_min_s, self._timings.silent_periods * self._period_s)
-        return self._last_line + silence_s - self._clock()
+        # After a long period nobody was silent who had not been asked.
+        return max(self._last_line, self._asked) + silence_s - self._clock()
 
     def _first_line_limit_s(self) -> float:
         if self._woke_in_s is None:
@@ -263,6 +266,7 @@ class GpuFeed:
 
     def _try_launch(self) -> GpuReport | None:
         self._buffer, self._lines, self._last_line = b"", 0, self._clock()
+        self._asked = self._last_line
         self._launched = self._last_line
         try:
             self._child = self._launch(self._period_s)

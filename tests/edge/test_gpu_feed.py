@@ -204,6 +204,46 @@ async def test_hurry_shortens_the_wait_of_a_silence_that_has_begun(
         assert "hangs" in await blind(feed)  # with the idle period it would take half an hour
 
 
+class Clock:
+    """The real one, put forward."""
+
+    def __init__(self) -> None:
+        self.forward_s = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.forward_s
+
+
+async def test_the_quiet_of_a_long_period_is_no_silence_when_a_stop_wants_an_answer(
+    launch: Callable[[float], Child],
+) -> None:
+    """Seen on two H200: half of all stops found the feed "silent for 9.2 s", and proved no memory free."""
+    clock = Clock()
+    timings = FeedTimings(active_s=1, idle_s=600, silent_periods=3, silent_min_s=5)
+    async with GpuFeed(timings, launch, clock) as feed:
+        await sample(feed)
+        feed.relax()
+        await sample(feed)
+        clock.forward_s += 9.2
+        feed.hurry()
+        await sample(feed)
+        assert feed.status.restarts == 0
+
+
+async def test_who_asks_again_and_again_does_not_put_off_the_end_of_a_silence(
+    fake_nvml: FakeNvml, launch: Callable[[float], Child]
+) -> None:
+    clock = Clock()
+    timings = FeedTimings(active_s=1, idle_s=600, silent_periods=3, silent_min_s=5, backoff_s=0.01)
+    async with GpuFeed(timings, launch, clock) as feed:
+        await sample(feed)
+        fake_nvml.hang("nvmlDeviceGetTemperature")
+        for _ in range(4):
+            feed.hurry()
+            clock.forward_s += 2.0
+        assert "hangs" in await blind(feed)
+
+
 async def later(call: Callable[[], None]) -> None:
     await anyio.lowlevel.checkpoint()
     call()
