@@ -1,5 +1,6 @@
 """What the daemon costs while nothing happens, with eight healthy servers: memory, CPU, wake-ups."""
 
+import contextlib
 import re
 import time
 from collections.abc import Iterable, Iterator
@@ -56,12 +57,14 @@ def watch(daemon: psutil.Process, settle_s: float = SETTLE_S) -> Cost:
     """What it costs over half a minute, after it has had time to settle."""
     time.sleep(settle_s)
     pids = [daemon.pid, *helpers_of(daemon)]
-    (begin_ns, begin_wakes), began = scheduled(pids), time.monotonic()
+    before, began = scheduled(pids), time.monotonic()
     time.sleep(WATCH_S)
-    end_ns, end_wakes = scheduled(pids)
-    passed_s = time.monotonic() - began
+    after, passed_s = scheduled(pids), time.monotonic() - began
+    stayed = before.keys() & after.keys()  # a worker thread that has ended took its account along
+    busy_ns = sum(after[thread].busy_ns - before[thread].busy_ns for thread in stayed)
+    wakes = sum(after[thread].turns - before[thread].turns for thread in stayed)
     memory_mib = sum(map(pss_bytes, pids)) / MIB
-    return Cost(memory_mib, (end_ns - begin_ns) / 1e7 / passed_s, (end_wakes - begin_wakes) / passed_s, len(pids) - 1)
+    return Cost(memory_mib, busy_ns / 1e7 / passed_s, wakes / passed_s, len(pids) - 1)
 
 
 def helpers_of(daemon: psutil.Process) -> list[int]:
@@ -75,8 +78,18 @@ def pss_bytes(pid: int) -> int:
     return int(found[1]) * 1024
 
 
-def scheduled(pids: Iterable[int]) -> tuple[int, int]:
-    """All threads' nanoseconds and turns on a CPU; the ticks of /proc/PID/stat (10 ms) are too coarse for the idle."""
-    files = (path for pid in pids for path in Path(f"/proc/{pid}/task").glob("*/schedstat"))
-    fields = [path.read_text().split() for path in files]
-    return sum(int(one[0]) for one in fields), sum(int(one[2]) for one in fields)
+class Scheduled(NamedTuple):
+    """What the scheduler has given a thread since its start."""
+
+    busy_ns: int
+    turns: int
+
+
+def scheduled(pids: Iterable[int]) -> dict[str, Scheduled]:
+    """By thread. The ticks of /proc/PID/stat (10 ms) are too coarse for who is idle."""
+    found = {}
+    for path in (path for pid in pids for path in Path(f"/proc/{pid}/task").glob("*/schedstat")):
+        with contextlib.suppress(OSError):  # it has just ended
+            busy_ns, _, turns = path.read_text().split()
+            found[path.parent.name] = Scheduled(int(busy_ns), int(turns))
+    return found
