@@ -15,13 +15,15 @@ _sglctl() {
         return
     fi
     case $verb in
-        '') words='-s -H -h status watch start stop drain restart signal pause resume wait why timeline deadlines bundle events tail maintail fg clear avail reread update reload add remove gpus gpu pid version upgrade shutdown connect completion help' ;;
+        '') words='-s -H -h status watch start stop drain restart rolling routers signal pause resume wait why timeline deadlines bundle events tail maintail fg clear avail reread update reload add remove gpus gpu pid version upgrade shutdown connect completion help' ;;
         status) words='-h --help --check --json' names=1 ;;
         watch) words='-h --help --interval --count' names=1 ;;
         start) words='-h --help --force --wait --timeout' names=1 ;;
         stop) words='-h --help --no-wait --timeout' names=1 ;;
-        drain) words='-h --help --no-wait --timeout' names=1 ;;
-        restart) words='-h --help --reason --wait --timeout' names=1 ;;
+        drain) words='-h --help --no-wait --grace --timeout' names=1 ;;
+        restart) words='-h --help --reason --wait --timeout --rolling --grace --no-wait' names=1 ;;
+        rolling) words='-h --help --cancel -f --follow --json' ;;
+        routers) words='-h --help --json' ;;
         signal) words='-h --help' names=1 ;;
         pause) words='-h --help' names=1 ;;
         resume) words='-h --help' names=1 ;;
@@ -37,7 +39,7 @@ _sglctl() {
         clear) words='-h --help' names=1 ;;
         avail) words='-h --help --json' ;;
         reread) words='-h --help --json' ;;
-        update) words='-h --help --live' names=1 ;;
+        update) words='-h --help --live --rolling --grace --no-wait' names=1 ;;
         reload) words='-h --help --live' ;;
         add) words='-h --help' names=1 ;;
         remove) words='-h --help' names=1 ;;
@@ -49,7 +51,7 @@ _sglctl() {
         shutdown) words='-h --help' ;;
         connect) words='-h --help' ;;
         completion) words='-h --help bash zsh fish' ;;
-        help) words='-h --help status watch start stop drain restart signal pause resume wait why timeline deadlines bundle events tail maintail fg clear avail reread update reload add remove gpus gpu pid version upgrade shutdown connect completion help' ;;
+        help) words='-h --help status watch start stop drain restart rolling routers signal pause resume wait why timeline deadlines bundle events tail maintail fg clear avail reread update reload add remove gpus gpu pid version upgrade shutdown connect completion help' ;;
     esac
     if [[ -n $names && $current != -* ]]; then
         words+=" all $("${COMP_WORDS[@]:0:at}" status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"

@@ -19,6 +19,7 @@ from supervisor.api.control import (
     DaemonInfo,
     EventRecord,
     Request,
+    RouterFacts,
     UpgradeRefusedError,
     Upgrading,
 )
@@ -72,6 +73,7 @@ class FakeControl:
         self.audited: list[tuple[str, str, str]] = []
         self.answers: list[tuple[str, str, int]] = []
         self.roll: Roll | None = None
+        self.routers: tuple[RouterFacts, ...] = ()
         self.refuses = ""
         self._waiting = 0
         self._waiting_changed = asyncio.Event()
@@ -243,6 +245,7 @@ class FakeControl:
             log_path=self.log_path,
             upgrades=self.upgrades if self.upgrades_shown is None else self.upgrades_shown,
             upgrade_problem=self.upgrade_problem,
+            routers=self.routers,
         )
 
     def pulse(self) -> Pulse:
