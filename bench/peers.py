@@ -7,6 +7,8 @@ from pathlib import Path
 
 SUPERVISORD = "supervisor==4.3.0"
 SCHEMATHESIS = "schemathesis==4.32.5"
+ROUTER = "sglang-router==0.3.2"
+OLDER_ROUTER = "sglang-router==0.1.9"  # speaks the older dialect
 
 
 def supervisord_folder() -> Path | None:
@@ -21,6 +23,12 @@ def supervisord_folder() -> Path | None:
 def schemathesis_folder() -> Path | None:
     """The bin folder of schemathesis. Not in our own environment: it is a pytest plugin that every run would load."""
     return _folder(SCHEMATHESIS, "schemathesis")
+
+
+def router_folders() -> tuple[Path | None, ...]:
+    """The bin folders of the engine's router in both dialects of its interface; each 150 MB, most of it one library."""
+    # The older one has no program of its own: that of a package installed with it tells that it is there.
+    return _folder(ROUTER, "sglang-router"), _folder(OLDER_ROUTER, "wheel", "wheel")
 
 
 def place(requirement: str) -> Path:
@@ -43,4 +51,4 @@ def _folder(requirement: str, program: str, *more: str) -> Path | None:
 
 
 if __name__ == "__main__":
-    sys.exit(None in (supervisord_folder(), schemathesis_folder()))
+    sys.exit(None in (supervisord_folder(), schemathesis_folder(), *router_folders()))

@@ -1,0 +1,100 @@
+"""The engine's own router as a real process, in either dialect of its interface."""
+
+import json
+import os
+import signal
+import subprocess
+import urllib.error
+import urllib.request
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+
+from bench.peers import OLDER_ROUTER, ROUTER, place
+from bench.site import free_ports
+from tests.e2e import toml
+from tests.e2e.host import Host, until
+
+READY_LIMIT_S = 30.0
+END_LIMIT_S = 20.0
+
+
+class RealRouter:
+    """Use as a context manager. It neither retries nor breaks circuits: what fails behind it, fails."""
+
+    def __init__(self, host: Host, *, older: bool = False) -> None:
+        self.python = place(OLDER_ROUTER if older else ROUTER) / "python"
+        if not _installed(self.python):
+            pytest.skip("the router is not installed: python -m bench.peers")
+        self.port, self._metrics = free_ports(2)
+        self.older = older
+        self._environment = host.environment
+        self._log = host.root / f"router-{self.port}.out"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        command = [
+            *(str(self.python), "-m", "sglang_router.launch_router", "--host", "127.0.0.1", "--port", str(self.port)),
+            *("--policy", "round_robin", "--prometheus-host", "127.0.0.1", "--prometheus-port", str(self._metrics)),
+            *(() if self.older else ("--disable-retries", "--disable-circuit-breaker")),  # the older one has neither
+        ]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        until(lambda: self._answers("/liveness"), READY_LIMIT_S, f"the router answers, see {self._log}")
+
+    def stop(self, number: signal.Signals = signal.SIGKILL) -> None:
+        if self._process is not None and self._process.poll() is None:
+            os.killpg(self._process.pid, number)
+            self._process.wait(END_LIMIT_S)
+
+    def workers(self) -> set[str]:
+        """The addresses that it has."""
+        if self.older:
+            return set(self._get("/list_workers")["urls"])
+        return {one["url"] for one in self._get("/workers")["workers"]}
+
+    def add(self, url: str) -> None:
+        """As somebody else would."""
+        request = urllib.request.Request(
+            f"{self.url}/workers", json.dumps({"url": url}).encode(), {"content-type": "application/json"}
+        )
+        urllib.request.urlopen(request, timeout=10).close()
+
+    def _get(self, path: str) -> Any:
+        with urllib.request.urlopen(f"{self.url}{path}", timeout=10) as answer:
+            return json.loads(answer.read())
+
+    def _answers(self, path: str) -> bool:
+        try:
+            urllib.request.urlopen(f"{self.url}{path}", timeout=5).close()
+        except (urllib.error.URLError, OSError):
+            return False
+        return True
+
+
+def _installed(python: Path) -> bool:
+    return any(python.parent.parent.glob("lib/python3*/site-packages/sglang_router"))
+
+
+def configure(host: Host, **routers: dict[str, Any]) -> None:
+    """Tables of routers beside the host's configuration."""
+    folder = host.root / "conf.d"
+    folder.mkdir(exist_ok=True)
+    (folder / "routers.toml").write_text("\n".join(toml.table(f"router.{name}", one) for name, one in routers.items()))
