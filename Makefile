@@ -11,7 +11,7 @@ SYSCONFDIR ?= /etc
 PROGRAM = $(PREFIX)/lib/sglang-supervisor
 STAGED = $(DESTDIR)$(PROGRAM)
 
-.PHONY: help venv demo test check format slow real bench docs screenshots wheel install files constraints clean
+.PHONY: help venv demo test check format slow soak real bench docs screenshots wheel install files constraints clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ format: $(STAMP) ## apply the formatter and the linter's safe fixes
 slow: $(STAMP) ## the tests that take longer
 	$(BIN)/python -m pytest -m slow --timeout 300 $(TESTS) || [ $$? -eq 5 ]  # 5: no test has the marker
 
+soak: $(STAMP) ## random histories of whole hosts: MINUTES=5
+	$(BIN)/python -m tests.fleet.soak --minutes $(or $(MINUTES),5)
+
 real: $(STAMP) ## a real SGLang on the CPU, supervised from end to end
 	$(BIN)/python tests/real/setup_sglang_cpu.py || [ $$? -eq 75 ]
 	$(BIN)/python -m pytest -m real -rfEsP --timeout 900 tests/real
@@ -76,12 +79,14 @@ install: files ## program, unit, accounts and an example: PREFIX=/usr/local SYSC
 	@echo 'installed; next: systemd-sysusers && systemd-tmpfiles --create && systemctl daemon-reload'
 	@echo 'then edit $(SYSCONFDIR)/sglang-supervisor/supervisor.toml and systemctl enable --now sglang-supervisor'
 
-files: ## the part of install that is no program
+files: ## the part of install that is no program: units, accounts, manual pages, an example
 	install -d '$(DESTDIR)$(PREFIX)/lib/systemd/system' '$(DESTDIR)$(SYSCONFDIR)/sglang-supervisor/conf.d'
 	for unit in service socket; do sed -e 's|/usr/local/|$(PREFIX)/|' -e 's|/etc/|$(SYSCONFDIR)/|' \
 	    systemd/sglang-supervisor.$$unit >'$(DESTDIR)$(PREFIX)/lib/systemd/system/'sglang-supervisor.$$unit || exit 1; done
 	install -D -m 644 systemd/sysusers.conf '$(DESTDIR)$(PREFIX)/lib/sysusers.d/sglang-supervisor.conf'
 	install -D -m 644 systemd/tmpfiles.conf '$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/sglang-supervisor.conf'
+	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/share/man/man1' docs/man/sglsup.1 docs/man/sglctl.1
+	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/share/man/man5' docs/man/sglang-supervisor.toml.5
 	install -m 644 etc/supervisor.toml '$(DESTDIR)$(SYSCONFDIR)/sglang-supervisor/supervisor.toml.example'
 	[ -e '$(DESTDIR)$(SYSCONFDIR)/sglang-supervisor/supervisor.toml' ] || \
 	    install -m 640 etc/supervisor.toml '$(DESTDIR)$(SYSCONFDIR)/sglang-supervisor/supervisor.toml'

@@ -6,6 +6,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import manpages
+import reference
+
 from supervisor.core import lifecycle
 from supervisor.core.reasons import MEANING
 from supervisor.metrics.families import FAMILIES, Family
@@ -45,8 +48,9 @@ are gone with it. Two families begin with their first event, since their sets ar
 of starts (`sglsup_server_phase_duration_seconds`) and requests (`sglsup_rpc_requests_total`).
 
 Not exported, on purpose: bytes of the log that were dropped (nothing drops any: the server writes its file itself);
-what the hardware says of itself (temperature, power, clocks: use a hardware exporter and join by `uuid`); anything
-with a process id, a line of a log or a user in a label.
+counts of each Xid by its number (`increase()` would not see the first one of each; the newest one's number is a
+label); what the hardware says of itself (temperature, power, clocks: use a hardware exporter and join by `uuid`);
+anything with a process id, a line of a log or a user in a label. There are no exemplars and no `_created` series.
 
 ## Reasons
 
@@ -102,9 +106,17 @@ def metric_row(family: Family) -> str:
     return f"| `{family.sample}` | {family.kind} | {labels} | {family.help} |"
 
 
+def reference_page() -> str:
+    return reference.page({f"sglsup {name}": parser() for name, parser in manpages.COMMANDS.items()})
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "lifecycle.md": lifecycle_page,
     "metrics.md": metrics_page,
+    "reference.md": reference_page,
+    "man/sglsup.1": manpages.sglsup,
+    "man/sglctl.1": manpages.sglctl,
+    "man/sglang-supervisor.toml.5": manpages.configuration,
 }
 
 
@@ -114,6 +126,7 @@ def main() -> int:
     if parser.parse_args().check:
         return max([check(name) for name in PAGES])
     for name, page in PAGES.items():
+        (HERE / name).parent.mkdir(exist_ok=True)
         (HERE / name).write_text(page())
     return 0
 

@@ -25,6 +25,9 @@ def test_the_files_lie_below_the_prefix(tmp_path: Path) -> None:
         "opt/sup/lib/systemd/system/sglang-supervisor.socket",
         "opt/sup/lib/sysusers.d/sglang-supervisor.conf",
         "opt/sup/lib/tmpfiles.d/sglang-supervisor.conf",
+        "opt/sup/share/man/man1/sglctl.1",
+        "opt/sup/share/man/man1/sglsup.1",
+        "opt/sup/share/man/man5/sglang-supervisor.toml.5",
         "etc/sglang-supervisor/supervisor.toml",
         "etc/sglang-supervisor/supervisor.toml.example",
     }
