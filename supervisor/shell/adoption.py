@@ -126,9 +126,8 @@ def _from_record(record: TreeRecord, boot_id: str) -> SavedServer:
     begun = min(clock.monotonic(), spawned.start_ticks / os.sysconf("SC_CLK_TCK"))
     attempt = SavedAttempt(spawned.attempt, begun, spawned.pid, spawned.log_path)
     reason = "found running by a daemon that had lost its record"
-    return SavedServer(
-        record.server, boot_id, True, "starting", begun, reason, spawned.attempt, tree_alive=True, attempt=attempt
-    )
+    saved = SavedServer(record.server, boot_id, True, "starting", begun, reason, spawned.attempt)
+    return msgspec.structs.replace(saved, tree_alive=True, attempt=attempt, devices=record.devices)
 
 
 def _cgroup_of(record: TreeRecord) -> ServerCgroup | None:

@@ -151,14 +151,15 @@ class Effects:
             self._spawning = 0
 
     async def _make(self, action: Spawn) -> None:
+        gpus = self._host.devices.leased(self._settings.name)
         try:
-            plan = await anyio.to_thread.run_sync(self._plan, action.attempt)
+            plan = await anyio.to_thread.run_sync(self._plan, action.attempt, gpus)
             cgroup = self._host.cgroups.server(self._settings.name) if self._host.cgroups else None
             if cgroup:
                 await anyio.to_thread.run_sync(cgroup.prepare)
             # Noted before it exists: a daemon that dies in between must not leave what the next one cannot find.
             note = Spawned(action.attempt, 0, cgroup=cgroup.path if cgroup else "", log_path=plan.log_path)
-            await anyio.to_thread.run_sync(self._host.trees.put, plan.server, plan.marker, note)
+            await anyio.to_thread.run_sync(self._host.trees.put, plan.server, plan.marker, note, gpus)
         except (EnvironmentRefusedError, OSError) as problem:
             await self._post(SpawnFailed(action.attempt, str(problem), permanent=isinstance(problem, ValueError)))
             return
@@ -169,7 +170,7 @@ class Effects:
             await self._post(made)
             return
         with contextlib.suppress(OSError):  # a full disk: the note from before the spawn finds the tree as well
-            await anyio.to_thread.run_sync(self._host.trees.put, plan.server, plan.marker, made.spawned)
+            await anyio.to_thread.run_sync(self._host.trees.put, plan.server, plan.marker, made.spawned, gpus)
         await self._post(made.spawned)
         self.take(made)
 
@@ -186,7 +187,7 @@ class Effects:
         self._begin(self._watch.run)
         self._begin(self._watch_exit, tree, self._exit_posted)
 
-    def _plan(self, attempt: int) -> SpawnPlan:
+    def _plan(self, attempt: int, gpus: tuple[int, ...]) -> SpawnPlan:
         path = self._host.log_path(self._settings.name, attempt)
         path.parent.mkdir(parents=True, exist_ok=True)
         _point_current_to(path)
@@ -196,7 +197,7 @@ class Effects:
             server=self._settings.name,
             attempt=attempt,
             command=config.command,
-            environment=build(config, self._host.environment, self._host.devices.leased(self._settings.name)),
+            environment=build(config, self._host.environment, gpus),
             log_path=str(path),
             marker=new_marker(self._settings.name, attempt, self._host.state_dir),
             directory=config.directory or "/",
@@ -331,7 +332,10 @@ class Effects:
     async def _check(self, action: CheckDevices) -> None:
         found = await self._premises.look(action)
         gpus = self._host.devices.leased(self._settings.name)
-        await self._post(await self._gate.judge(found, start=action.start, port=self._settings.port, gpus=gpus))
+        judged = await self._gate.judge(found, start=action.start, port=self._settings.port, gpus=gpus)
+        if judged is not found and judged.clean is False and not self._gate.busy:
+            self._premises.hook_says_no()
+        await self._post(judged)
 
     async def _remember(self, action: Remember) -> None:
         await anyio.to_thread.run_sync(self._host.history.add, self._settings.name, action.record)

@@ -18,6 +18,7 @@ class TreeRecord(msgspec.Struct, frozen=True):
     boot_id: str
     marker: str
     spawned: Spawned
+    devices: tuple[int, ...] = ()  # its lease
 
 
 class TreeStore:
@@ -27,9 +28,9 @@ class TreeStore:
         self._directory = directory
         self._boot_id = boot_id()
 
-    def put(self, server: str, marker: str, spawned: Spawned) -> None:
+    def put(self, server: str, marker: str, spawned: Spawned, devices: tuple[int, ...] = ()) -> None:
         """Note a tree. OSError when the state directory cannot be written."""
-        replace_json(self._path(server), TreeRecord(server, self._boot_id, marker, spawned), durable=True)
+        replace_json(self._path(server), TreeRecord(server, self._boot_id, marker, spawned, devices), durable=True)
 
     def remove(self, server: str) -> None:
         """The tree is proven empty."""

@@ -165,6 +165,17 @@ def test_a_server_that_was_stopped_leaves_its_devices_to_others_beyond_the_daemo
     host.wait_for("glm", "lifecycle", "running")
 
 
+def test_a_server_whose_record_is_lost_keeps_its_devices(host: GpuHost) -> None:
+    """Nobody else starts on them, not even while nothing can be seen of them."""
+    host.engine("kimi", gpus={"count": 2})
+    daemon = host.start()
+    host.wait_for("kimi", "lifecycle", "running")
+    daemon.kill()
+    (host.state_dir / "servers" / "kimi.json").unlink()
+    host.start()
+    assert host.show("kimi")["gpus"] == [0, 1]
+
+
 def test_failures_blamed_on_one_device_put_it_out(host: GpuHost) -> None:
     host.engine("kimi", "--scenario", HARDWARE_FAULT, gpus=[3], autostart=False)
     daemon = host.start()

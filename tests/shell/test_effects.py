@@ -29,7 +29,7 @@ class SlowNotes:
         self.asked = threading.Event()
         self.answers = threading.Event()
 
-    def put(self, server: str, marker: str, spawned: Spawned) -> None:
+    def put(self, server: str, marker: str, spawned: Spawned, devices: tuple[int, ...]) -> None:
         self.asked.set()
         assert self.answers.wait(30)
         raise OSError("no space left on device")
