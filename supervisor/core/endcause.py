@@ -55,7 +55,8 @@ def end_cause(finder: CauseFinder, profile: Profile, end: End) -> DiagnosisView:
     if end.kind is EndKind.SPAWN:
         return _never_ran(end)
     if told.cause == HOST_OOM:
-        return _unproven_oom(told, code, kernel_heard=end.kernel_heard)
+        own_word = bool(told.evidence) and finder.clues.said_fatal
+        return _unproven_oom(told, None if own_word else code, kernel_heard=end.kernel_heard)
     if stalled and not _explains(profile, told):
         return _seen_stalled(profile, end)
     return told
@@ -81,7 +82,11 @@ def _never_ran(end: End) -> DiagnosisView:
 
 
 def _unproven_oom(guess: DiagnosisView, code: int | None, *, kernel_heard: bool) -> DiagnosisView:
-    """The log alone makes it look like the kernel's OOM killer, which would have told of itself."""
+    """The log alone makes it look like the kernel's OOM killer, which would have told of itself.
+
+    `code` is the leader's, None where the engine itself says that one of its processes was killed: a leader may end
+    with 0 then.
+    """
     if code is not None and code >= 0:
         return DiagnosisView(NO_EVIDENCE, remedy=_NO_EVIDENCE_REMEDY, confidence=0.1)
     if not kernel_heard:

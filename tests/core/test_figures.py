@@ -35,7 +35,18 @@ def test_any_text_is_a_number_or_none(text: str) -> None:
     assert amount is None or math.isfinite(amount)
 
 
-@pytest.mark.parametrize(("text", "count", "amount"), [("12", 12, 12.0), ("1.5", None, 1.5), ("", None, None)])
+@pytest.mark.parametrize(
+    ("text", "count", "amount"),
+    [
+        ("12", 12, 12.0),
+        ("1.5", None, 1.5),
+        ("", None, None),
+        ("933,888", 933888, None),
+        ("1,587,648", 1587648, None),
+        ("1,58", None, None),
+        (",123", None, None),
+    ],
+)
 def test_numbers_are_read(text: str, count: int | None, amount: float | None) -> None:
     assert (count_of(text), amount_of(text)) == (count, amount)
 

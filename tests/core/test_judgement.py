@@ -477,6 +477,17 @@ def test_an_exit_status_of_its_own_is_no_oom_kill_whatever_the_log_mentions() ->
     assert world.facts_now.lifecycle.value == "backoff"
 
 
+def test_a_leader_may_end_with_0_after_a_process_of_its_own_was_killed() -> None:
+    world = healthy(World(PATIENT))
+    world.silent.add(a.KillTree)
+    world.log("[2026-11-29 10:41:00] Subprocess scheduler_0 (pid=77) crashed with exit code -9. Triggering SIGQUIT")
+    world.tell(e.Exited(1, 0))
+    world.tell(e.TreeEmptied(1))
+    assert world.facts_now.diagnosis.cause == "host-oom-killed"
+    assert world.facts_now.diagnosis.restart == "maybe", "nobody has proven it"
+    assert "scheduler_0" in world.facts_now.diagnosis.evidence
+
+
 def test_who_ended_first_is_named_although_the_leader_followed_at_once() -> None:
     world = healthy(World(PATIENT))
     world.silent.add(a.KillTree)
