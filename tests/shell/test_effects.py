@@ -54,6 +54,7 @@ class Stage:
             state_dir=self._directory,
             hooks=hooks,
             ports=PortBook(),
+            fleet=None,
             devices=SimpleNamespace(leased=lambda _: ()),
             log_path=lambda server, attempt: self._directory / server / f"{attempt}.log",
         )
