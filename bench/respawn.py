@@ -5,13 +5,15 @@ import signal
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from bench.harness import Measurement, bench
 from bench.peers import supervisord_folder
 from bench.site import peer_configuration, running, wait_for
 from bench.sleepers import our_sleepers
+from supervisor.edge.journal import Entry
+from supervisor.edge.journal.reader import read_all
 
 SERVERS = 6  # one death each: a second death of one server in a row is another matter for its restart policy
 LIMIT_S = 30.0
@@ -20,21 +22,34 @@ LIMIT_S = 30.0
 @bench("respawn")
 def respawn() -> Iterator[Measurement]:
     folder = supervisord_folder()
-    own = median_ms(kill_ours)
-    peer = median_ms(lambda scratch: kill_peers(folder, scratch)) if folder else None
+    own, decided = (statistics.median(column) * 1000 for column in zip(*kill_ours(), strict=True))
+    peer = None
+    if folder:
+        with tempfile.TemporaryDirectory() as scratch:
+            peer = statistics.median(kill_peers(folder, Path(scratch))) * 1000
     yield Measurement("kill -9 to the next process, backoff 0", "ms", own, "supervisord", peer)
+    what = "of it from the exit to the order to spawn, tree and devices proven free"
+    yield Measurement(what, "ms", decided, "supervisord", peer, budget=20)
 
 
-def median_ms(kill_all: Callable[[Path], Iterator[float]]) -> float:
-    with tempfile.TemporaryDirectory() as scratch:
-        return statistics.median(kill_all(Path(scratch))) * 1000
+def kill_ours() -> Iterator[tuple[float, float]]:
+    """Seconds to the next process, and of these, until its start was decided; the rest is the launcher's and exec's."""
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        commands = {f"s{index}": announcing(scratch / f"s{index}") for index in range(SERVERS)}
+        with our_sleepers(commands, restart='{backoff = "0s", backoff_max = "0s"}') as ours:
+            took = [seconds_to_next(scratch / name) for name in commands]
+            time.sleep(1.0)  # the journal is written in batches
+            rows = list(read_all(str(ours.state_dir / "journal.db")))
+        yield from zip(took, (decision_s(rows, name) for name in commands), strict=True)
 
 
-def kill_ours(scratch: Path) -> Iterator[float]:
-    commands = {f"s{index}": announcing(scratch / f"s{index}") for index in range(SERVERS)}
-    with our_sleepers(commands, restart='{backoff = "0s", backoff_max = "0s"}'):
-        for name in commands:
-            yield seconds_to_next(scratch / name)
+def decision_s(rows: list[Entry], server: str) -> float:
+    """From the event of the first exit to the action that spawns the next attempt."""
+    exited = next(row for row in rows if row.server == server and b'"type":"Exited"' in row.payload)
+    spawn = b'"type":"Spawn"'
+    ordered = next(row for row in rows if row.server == server and row.id > exited.id and spawn in row.payload)
+    return ordered.mono - exited.mono
 
 
 def kill_peers(folder: Path, scratch: Path) -> Iterator[float]:

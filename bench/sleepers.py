@@ -14,10 +14,11 @@ from bench.site import BIN, free_ports, running, sglctl, wait_for
 
 
 class Sleepers(NamedTuple):
-    """The daemon's process and the client's command line."""
+    """The daemon's process, the client's command line and where the journal is."""
 
     daemon: psutil.Process
     client: list[str]
+    state_dir: Path
 
 
 def _has_a_pid(socket_path: str, name: str) -> bool:
@@ -39,4 +40,4 @@ def our_sleepers(commands: Mapping[str, list[str]], restart: str = "{}") -> Iter
             wait_for(lambda: sglctl(socket_path, "version") == 0, daemon, output)
             for name in commands:
                 wait_for(partial(_has_a_pid, socket_path, name), daemon, output)
-            yield Sleepers(daemon, [str(BIN / "sglctl"), "-s", socket_path])
+            yield Sleepers(daemon, [str(BIN / "sglctl"), "-s", socket_path], Path(folder) / "state")
