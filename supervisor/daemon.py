@@ -23,7 +23,8 @@ from supervisor.actions import Announce
 from supervisor.api import serve
 from supervisor.api.control import Applied, ChangeRefusedError, Clock, DaemonInfo, EventRecord, Request, Upgrading
 from supervisor.api.pulse import Pulse
-from supervisor.config import CgroupUse, Config, ConfigError, Differences, load
+from supervisor.config import CgroupUse, Config, ConfigError, Differences, GroupConfig, load
+from supervisor.core.fleetends import by_need
 from supervisor.core.gpus import GpusView
 from supervisor.core.lifecycle import RESTING, WITHOUT_DEVICES, State
 from supervisor.core.rolling import Roll, RollKind, summary
@@ -37,14 +38,16 @@ from supervisor.edge.process.owner import server_of
 from supervisor.edge.statelock import StateLockProblem, state_lock
 from supervisor.edge.tail import watcher
 from supervisor.edge.webhook import Messenger
-from supervisor.events import SignalRequested, StopRequested
+from supervisor.events import SignalRequested
 from supervisor.shell import clock, logs
 from supervisor.shell.adoption import Inheritance, LeftoverProblem, inherit
 from supervisor.shell.archive import Archivist
 from supervisor.shell.changes import Changes, costs
 from supervisor.shell.devices import Devices
 from supervisor.shell.endings import leaves_servers
+from supervisor.shell.ends import Ends
 from supervisor.shell.eventlog import EventLog
+from supervisor.shell.fleet import FleetKeeper
 from supervisor.shell.guard import guarded, log_bug
 from supervisor.shell.history import HistoryStore
 from supervisor.shell.hooks import Hooks
@@ -99,6 +102,7 @@ class Daemon:
         self._notifier = Notifier(os.environ)
         self._trees = TreeStore(Path(config.daemon.state_dir) / "trees")
         self._states = StateStore(Path(config.daemon.state_dir) / "servers", boot_id())
+        self._fleet = FleetKeeper(self._hub, self._configured, lambda: (one.snapshot() for one in self._roster.loops()))
         self._places: dict[str, str] = {}
         self._inherited: set[str] = set()
         self._adoptions: Counter[str] = Counter()
@@ -123,6 +127,7 @@ class Daemon:
                 self._archivist = Archivist(host.log_dir, roster.configs, roster.hands)
                 tasks = await stack.enter_async_context(anyio.create_task_group())
                 roster.work_in(tasks)
+                self._ends = Ends(self._fleet, roster.loop, self._hub, tasks)
                 self._changes = Changes(roster, self.config, self._config_path, tasks)
                 state = Path(self._config.daemon.state_dir)
                 await self._routing.open(stack, roster.doors, state / "routers", os.environ, self._tell_router)
@@ -209,6 +214,7 @@ class Daemon:
             household=Household(),  # before the first helper process: they inherit its mark
             history=HistoryStore(state / "history"),
             hooks=self._hooks,
+            fleet=self._fleet,
             routing=self._routing,
             evidence_dir=state / "evidence",
             heard=self._pulse.hear,
@@ -246,9 +252,10 @@ class Daemon:
         if self._left is not None:
             self._tell_of_upgrade(self._left)
         self._notifier.send(READY="1", STATUS=self._summary())
-        for config in self._config.servers.values():
-            if self._autostart and config.autostart and config.name not in self._inherited:
-                await self._roster.start(config.name, "autostart")
+        await self._ends.go_on()
+        for name in by_need(self._fleet.ties, list(self._config.servers)):
+            if self._autostart and self._config.servers[name].autostart and name not in self._inherited:
+                await self._roster.start(name, "autostart")
         self.ready.set()
 
     def _tell_of_upgrade(self, left: Handover) -> None:
@@ -261,13 +268,12 @@ class Daemon:
         self._events.add(clock.now(), "", "upgrade", left.before, __version__, left.problem or left.by, 0)
 
     async def _stop_servers(self) -> None:
-        """All at once; as long as their own deadlines allow: each stop ends in stopped or quarantined.
+        """Whoever needs others first; as long as their own deadlines allow: each stop ends in stopped or quarantined.
 
         Our own end is nobody's wish about a server: what was wanted up is started again by the next daemon.
         """
         wanted = [loop for loop in self._roster.loops() if loop.snapshot().goal == "up"]
-        for loop in self._roster.loops():
-            await loop.post(StopRequested("shutdown"))
+        await self._ends.stop_all("shutdown")
         seen = -1
         while any(loop.server.state not in RESTING for loop in self._roster.loops()):
             seen = await self._hub.changed(seen)
@@ -342,6 +348,7 @@ class Daemon:
         moment = clock.now()
         if change.facet == "lifecycle":
             self._settle(server, change)
+            self._ends.changed(server, change)
         loop = self._roster.loop(server)
         if change.facet in _COUNTED and loop is not None:
             self._observe(loop.snapshot())
@@ -402,10 +409,7 @@ class Daemon:
 
     async def request(self, name: str, event: Request) -> None:
         """Deliver a request and wait until it has been handled."""
-        loop = self._roster.loop(name)
-        if loop is None:
-            raise KeyError(name)
-        await loop.ask(event)
+        await self._ends.request(name, event)
 
     def change(self) -> int:
         """Grows with every change."""
@@ -421,7 +425,14 @@ class Daemon:
 
     def config(self) -> Config:
         """The configuration that is in force."""
-        return msgspec.structs.replace(self._config, servers=self._roster.configs())
+        return msgspec.structs.replace(self._config, servers=self._roster.configs(), groups=self._groups())
+
+    def _groups(self) -> dict[str, GroupConfig]:
+        return self._config.groups if self._changes.groups is None else self._changes.groups
+
+    def _configured(self) -> Config:
+        """What ties servers to each other; while they are taken up one after another all of them count."""
+        return self.config() if self.ready.is_set() else self._config
 
     def available(self) -> Config:
         """The file as it was last read."""

@@ -88,7 +88,7 @@ class ResumeRequested(Event, frozen=True):
 
 
 class MateFailed(Event, frozen=True):
-    """Another server of a group that restarts together has failed: all start again after `delay_s`; None: not at all."""
+    """Another server of a group that restarts together has failed: all start again after `delay_s`, None: never."""
 
     mate: str
     reason: str

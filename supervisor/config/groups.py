@@ -36,13 +36,13 @@ class Ties(msgspec.Struct, frozen=True):
 
 
 def ties(config: Config) -> dict[str, Ties]:
-    """The ties of every server of the configuration. Names that nobody has are left out."""
+    """The ties of every server of the configuration. Whoever is not there is not waited for, but still required."""
     found: dict[str, Ties] = {}
     for name, server in config.servers.items():
         group = next((one for one in config.groups.values() if one.together and name in one.members), None)
         found[name] = Ties(
             after=_known(config, (*_servers(config, server.after), *_predecessors(config, name))),
-            requires=_known(config, _servers(config, server.requires)),
+            requires=_servers(config, server.requires),
             group=group.name if group is not None else "",
             mates=tuple(mate for mate in group.members if mate != name) if group is not None else (),
             gang=group.name if group is not None and group.order is GroupOrder.ANY else "",

@@ -70,6 +70,12 @@ class Fleet:
         place.has_slot = False
         return Go()
 
+    def may_be_asked_again(self, name: str, members: Mapping[str, Member], now: float) -> bool:
+        """Whether one that was refused for want of another would be so no longer."""
+        one = members[name]
+        given_up = one.state is State.FATAL and one.wanted
+        return given_up and not isinstance(needs(self._ties(name), members, self.held, now - one.since), Refuse)
+
     def line(self, members: Mapping[str, Member]) -> list[str]:
         """Those who wait for nothing but a slot, the first one first."""
         self._sweep(members)
@@ -127,7 +133,7 @@ class Fleet:
     def _place(self, name: str, members: Mapping[str, Member], now: float) -> Place:
         if name not in self._places:
             self._asked += 1
-            self._places[name] = Place(self._asked, now, members[name].since)
+            self._places[name] = Place(self._asked, now, members[name].since if name in members else now)
         return self._places[name]
 
     def _sweep(self, members: Mapping[str, Member]) -> None:

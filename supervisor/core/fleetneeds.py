@@ -45,7 +45,9 @@ def needs(ties: Ties, members: Mapping[str, Member], held: Collection[str], wait
         if not isinstance(answer, Go):
             return answer
     for name in ties.after:
-        if name in members and (why := _not_settled(members[name], name in held, waited_s)):
+        if name not in members:
+            return Wait(f"waits for {name}, which is not there yet")
+        if why := _not_settled(members[name], name in held, waited_s):
             return Wait(why)
     return Go()
 

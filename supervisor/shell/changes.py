@@ -10,7 +10,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from supervisor.api.control import Applied, ChangeRefusedError
-from supervisor.config import Config, Differences, ServerChange, ServerConfig, differences, load
+from supervisor.config import Config, Differences, GroupConfig, ServerChange, ServerConfig, differences, load
 from supervisor.shell.roster import ChangeProblem, Roster
 
 log = structlog.get_logger()
@@ -25,6 +25,7 @@ class Changes:
         self._path = path
         self._tasks = tasks
         self._read: Config | None = None
+        self.groups: dict[str, GroupConfig] | None = None  # those in force since the file was applied; None: not yet
         self._lock = anyio.Lock()
 
     @property
@@ -54,6 +55,7 @@ class Changes:
         `free_only`: what costs a restart is left as it is.
         """
         found = (await self.reread()).servers
+        self.groups = self.available.groups
         wanted = [change for change in found if not names or change.name in names]
         skipped = [change for change in wanted if free_only and costs(change)]
         applied = await self._carry_out([change for change in wanted if change not in skipped], by)

@@ -45,6 +45,11 @@ class Gate:
         self._refusal: HookRun | None = None
         self._ended_at = 0.0
 
+    @property
+    def busy(self) -> bool:
+        """Whether a hook is running."""
+        return self._scope is not None
+
     async def judge(self, found: DevicesChecked, *, start: bool, port: int, gpus: tuple[int, ...]) -> DevicesChecked:
         """The look's answer, or a refusal in its place. Nothing is asked before the look itself finds all free."""
         if not start or found.clean is False:

@@ -14,6 +14,7 @@ from supervisor.edge.process import Household
 from supervisor.edge.tail import Watcher
 from supervisor.events import AnyEvent
 from supervisor.shell.devices import Devices
+from supervisor.shell.fleet import FleetKeeper
 from supervisor.shell.history import HistoryStore
 from supervisor.shell.hooks import Hooks
 from supervisor.shell.hub import Hub
@@ -39,6 +40,7 @@ class Host:
     household: Household
     history: HistoryStore
     hooks: Hooks
+    fleet: FleetKeeper
     evidence_dir: Path = field(default=Path())
     kernel_heard: bool = False  # the kernel's log is read: what it does not tell has not happened
     ports: PortBook = field(default_factory=PortBook)

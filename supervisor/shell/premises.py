@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import assert_never
 
 from msgspec.structs import replace
 
 from supervisor.actions import CheckDevices
 from supervisor.config import ServerConfig
+from supervisor.core.fleetneeds import Admission, Go, Refuse, Wait
 from supervisor.core.settings import Settings
 from supervisor.edge import hostwatch, listener
 from supervisor.events import DevicesChecked
 from supervisor.ports import PortUse
 from supervisor.profile import CommandFacts
 from supervisor.shell import clock
+from supervisor.shell.fleet import AGAIN_S
 from supervisor.shell.host import Host
 from supervisor.shell.preflight import findings_before_start, refusal, told
 from supervisor.units import format_bytes
@@ -29,6 +32,7 @@ class Premises:
     def __init__(self, config: ServerConfig, settings: Settings, facts: CommandFacts, host: Host) -> None:
         self._config = config
         self._host = host
+        self._fleet = host.fleet
         own = (PortUse(settings.port, "requests"),) if settings.port else ()
         self._ports = own + facts.ports
         self._checkable = facts.recognised  # of a script that starts the engine, options and model are not known
@@ -41,6 +45,35 @@ class Premises:
 
     async def look(self, action: CheckDevices) -> DevicesChecked:
         """The answer to the action. Only looks at the devices from the beginning of a wait on count."""
+        if action.start and (turn := await self._turn(action.attempt, await self._fleet.admitted(self._config.name))):
+            self._waiting = False
+            return turn
+        found = await self._look(action)
+        if not action.start:
+            return found
+        turn = await self._turn(action.attempt, self._fleet.looked(self._config.name, free=found.clean is not False))
+        return turn or found
+
+    async def _turn(self, attempt: int, answer: Admission) -> DevicesChecked | None:
+        """None: it is this server's turn. What it had is others' while it waits, once that is proven to be free."""
+        match answer:
+            case Go():
+                return None
+            case Refuse(reason):
+                return DevicesChecked(attempt, False, reason, refuse=True)
+            case Wait(reason):
+                own = await self._host.devices.settled(self._config, attempt, self._since, start=False)
+                if own.clean is not False:
+                    self._host.release(self._config.name)
+                return DevicesChecked(attempt, False, reason, waiting=True, again_s=AGAIN_S)
+            case _:
+                assert_never(answer)
+
+    def hook_says_no(self) -> None:
+        """A hook has it wait or refuses it: the next in line may start meanwhile."""
+        self._fleet.looked(self._config.name, free=False)
+
+    async def _look(self, action: CheckDevices) -> DevicesChecked:
         if not self._waiting:
             self._since = clock.monotonic()
         found = await self._host.devices.settled(self._config, action.attempt, self._since, start=action.start)

@@ -282,6 +282,23 @@ def test_a_removed_requirement_is_waited_for() -> None:
     assert host.want("b") == [Wait("waits for a, which it requires and which has been removed")]
 
 
+def test_one_that_an_earlier_daemon_left_and_that_is_not_there_yet_is_waited_for() -> None:
+    host = Host("a", "b", b=Ties(after=("a",)))
+    del host.members["a"]
+    assert host.want("b") == [Wait("waits for a, which is not there yet")]
+
+
+def test_who_was_refused_may_be_asked_again_when_the_other_one_is_on_its_way() -> None:
+    host = Host("a", "b", b=Ties(requires=("a",)))
+    host.put("a", State.FATAL)
+    host.put("b", State.FATAL)
+    assert not host.fleet.may_be_asked_again("b", host.members, host.now)
+    host.put("a", State.STARTING)
+    assert host.fleet.may_be_asked_again("b", host.members, host.now)
+    host.put("b", State.FATAL, wanted=False)
+    assert not host.fleet.may_be_asked_again("b", host.members, host.now)
+
+
 def test_nobody_counts_on_one_that_is_about_to_end() -> None:
     host = Host("a", "b", "c", b=Ties(requires=("a",)), c=Ties(after=("a",)))
     host.start("a")

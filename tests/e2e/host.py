@@ -40,6 +40,7 @@ class Host:
         self.log_dir = self.root / "log"
         self.config = self.root / "supervisor.toml"
         self.servers: dict[str, dict[str, Any]] = {}
+        self.groups: dict[str, dict[str, Any]] = {}
         self.settings: dict[str, Any] = {
             "socket": self.socket,
             "state_dir": str(self.state_dir),
@@ -94,7 +95,7 @@ class Host:
         self.servers[name] = {"command": list(command), "gpus": [], "port": free_ports(1)[0], **quick, **table}
 
     def write_config(self) -> Path:
-        self.config.write_text(toml.document(self.settings, self.servers))
+        self.config.write_text(toml.document(self.settings, self.servers, self.groups))
         return self.config
 
     @property

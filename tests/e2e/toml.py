@@ -5,10 +5,15 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def document(daemon: Mapping[str, Any], servers: Mapping[str, Mapping[str, Any]]) -> str:
-    """One [daemon] table and a [server.NAME] table each."""
+def document(
+    daemon: Mapping[str, Any],
+    servers: Mapping[str, Mapping[str, Any]],
+    groups: Mapping[str, Mapping[str, Any]] | None = None,
+) -> str:
+    """One [daemon] table, a [server.NAME] table and a [group.NAME] table each."""
     tables = [table("daemon", daemon)]
     tables += [table(f"server.{key(name)}", server) for name, server in servers.items()]
+    tables += [table(f"group.{key(name)}", group) for name, group in (groups or {}).items()]
     return "\n".join(tables)
 
 

@@ -9,14 +9,16 @@ from typing import cast
 import pytest
 
 from supervisor.actions import CheckDevices
-from supervisor.config import GpuPlan, LimitsConfig, ServerConfig
+from supervisor.config import Config, GpuPlan, LimitsConfig, ServerConfig
 from supervisor.core.gpus import GpusView, GpuView
 from supervisor.core.lint import Finding
 from supervisor.core.settings import Settings
 from supervisor.events import DevicesChecked
 from supervisor.preflight import Severity
 from supervisor.profile import facts, load_profile
+from supervisor.shell.fleet import FleetKeeper
 from supervisor.shell.host import Host
+from supervisor.shell.hub import Hub
 from supervisor.shell.portbook import PortBook
 from supervisor.shell.preflight import Surroundings, devices_of, examine, findings_before_start, refusal, told
 from supervisor.shell.premises import Premises
@@ -42,7 +44,12 @@ class FreeDevices:
 
 def host() -> SimpleNamespace:
     return SimpleNamespace(
-        devices=FreeDevices(), ports=PortBook(), log_dir=Path("/"), environment=ENVIRONMENT, findings={}
+        devices=FreeDevices(),
+        ports=PortBook(),
+        log_dir=Path("/"),
+        environment=ENVIRONMENT,
+        findings={},
+        fleet=FleetKeeper(Hub(), Config, tuple),
     )
 
 

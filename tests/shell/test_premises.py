@@ -12,12 +12,14 @@ from typing import cast
 import pytest
 
 from supervisor.actions import CheckDevices
-from supervisor.config import GpuPlan, ServerConfig
+from supervisor.config import Config, GpuPlan, ServerConfig
 from supervisor.core.settings import Settings
 from supervisor.events import DevicesChecked
 from supervisor.ports import PortUse
 from supervisor.profile import CommandFacts
+from supervisor.shell.fleet import FleetKeeper
 from supervisor.shell.host import Host
+from supervisor.shell.hub import Hub
 from supervisor.shell.portbook import PortBook
 from supervisor.shell.premises import Premises
 
@@ -42,7 +44,11 @@ class Place:
 
     def __init__(self, log_dir: str = "/", answer: DevicesChecked | None = None) -> None:
         self.devices = FakeDevices(answer or DevicesChecked(1, True))
-        self.host = SimpleNamespace(devices=self.devices, ports=PortBook(), log_dir=Path(log_dir))
+        self.released: list[str] = []
+        self.fleet = FleetKeeper(Hub(), Config, tuple)
+        self.host = SimpleNamespace(
+            devices=self.devices, ports=PortBook(), log_dir=Path(log_dir), fleet=self.fleet, release=self.released.append
+        )
 
     def premises(self, port: int = 0, *further: PortUse, name: str = "kimi", gpus: tuple[int, ...] = ()) -> Premises:
         config = ServerConfig(name, gpus=GpuPlan(indices=gpus))

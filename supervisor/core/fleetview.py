@@ -1,0 +1,37 @@
+"""Who starts, who waits for a start, and when all that can be foretold will be ready."""
+
+from __future__ import annotations
+
+import msgspec
+
+from supervisor.core.fleet import Fleet
+from supervisor.core.fleetmember import Member
+from supervisor.core.lifecycle import State
+
+
+class FleetView(msgspec.Struct, frozen=True):
+    """The fleet at one moment. `ready_at`: when the last of those who are to start will be ready; None: nobody starts,
+    or nothing tells. `unknown`: of these nothing tells.
+    """
+
+    slots: int = 0
+    starting: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+    ready_at: float | None = None
+    unknown: tuple[str, ...] = ()
+
+
+def view(fleet: Fleet, members: dict[str, Member], now: float) -> FleetView:
+    """Those who wait for a slot come first in `waiting`, in their order."""
+    line, starting = fleet.line(members), fleet.starting(members, now)
+    others = [name for name, one in members.items() if one.claiming and name not in (*line, *starting)]
+    stuck = [name for name, one in members.items() if one.state is State.STARTING and name not in starting]
+    expected = fleet.forecast(members, now)
+    known = [one.ready for one in expected.values() if one.ready is not None]
+    return FleetView(
+        slots=fleet.rules.slots,
+        starting=(*starting, *stuck),
+        waiting=(*line, *others),
+        ready_at=max(known, default=None),
+        unknown=(*(name for name, one in expected.items() if one.ready is None), *stuck),
+    )

@@ -1,0 +1,98 @@
+"""Asks the fleet before each start whether it is this server's turn, and shows people who waits for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import anyio
+
+from supervisor.config import Config
+from supervisor.config.groups import Ties, ties
+from supervisor.core.fleet import Fleet, Rules
+from supervisor.core.fleetmember import Member, member
+from supervisor.core.fleetneeds import SETTLE_S, Admission, Refuse, Wait
+from supervisor.core.fleetview import FleetView, view
+from supervisor.shell import clock
+from supervisor.shell.hub import Hub
+from supervisor.snapshot import ServerSnapshot
+
+# A look is answered within 10 s, and what follows the turn (devices, ports, preflight, hook) needs its time as well.
+_MOMENTS_S = 4.0
+AGAIN_S = 0.25
+
+
+class FleetKeeper:
+    """One for the daemon. `config` is the one in force, `snapshots` are those of all servers, as they are now."""
+
+    def __init__(
+        self, hub: Hub, config: Callable[[], Config], snapshots: Callable[[], Iterable[ServerSnapshot]]
+    ) -> None:
+        self._hub = hub
+        self._config = config
+        self._snapshots = snapshots
+        self._followed: Config | None = None
+        self._fleet = Fleet(Rules())
+        self._told: dict[str, str] = {}
+        self.refused: set[str] = set()  # given up because one that they require was
+
+    @property
+    def ties(self) -> Mapping[str, Ties]:
+        """Of all servers."""
+        return self._current().rules.ties
+
+    @property
+    def held(self) -> set[str]:
+        """Who is about to be ended: nobody may count on them. The keeper of ends writes it."""
+        return self._current().held
+
+    def members(self) -> dict[str, Member]:
+        """All servers as they are now."""
+        now = clock.monotonic()
+        return {snapshot.name: member(snapshot, now) for snapshot in self._snapshots()}
+
+    async def admitted(self, name: str) -> Admission:
+        """Whether the server may start. What has been told already is not told again at once, but waited for here."""
+        until = clock.monotonic() + _MOMENTS_S
+        while True:
+            seen = self._hub.count
+            answer = self._ask(name)
+            if not isinstance(answer, Wait):
+                self._told.pop(name, None)
+                break
+            if answer.reason != self._told.get(name) or clock.monotonic() >= until:
+                self._told[name] = answer.reason
+                break
+            with anyio.move_on_after(SETTLE_S):
+                await self._hub.changed(seen)
+        if isinstance(answer, Refuse):
+            self.refused.add(name)
+        return answer
+
+    def looked(self, name: str, *, free: bool) -> Admission:
+        """What the look at its devices, ports and model found; what is in the way gives its turn to the next."""
+        return self._current().looked(name, self.members(), clock.monotonic(), free=free)
+
+    def may_start_again(self) -> list[str]:
+        """Those that were given up because of another server, which is there now or about to come."""
+        if not self.refused:
+            return []
+        members, now = self.members(), clock.monotonic()
+        for name in [name for name in self.refused if name not in members or members[name].alive]:
+            self.refused.discard(name)
+        return [name for name in self.refused if self._current().may_be_asked_again(name, members, now)]
+
+    def view(self) -> FleetView:
+        """Who starts, who waits, and when all will be ready."""
+        return view(self._current(), self.members(), clock.monotonic())
+
+    def _ask(self, name: str) -> Admission:
+        return self._current().ask(name, self.members(), clock.monotonic())
+
+    def _current(self) -> Fleet:
+        """The fleet, with the rules of the configuration in force."""
+        config = self._config()
+        if config != self._followed:
+            priorities = {name: server.priority for name, server in config.servers.items() if server.priority}
+            self._fleet.rules = Rules(config.daemon.start_slots, priorities, ties(config))
+            self._followed = config
+        return self._fleet
