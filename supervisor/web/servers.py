@@ -154,14 +154,14 @@ def _restarts(snapshot: ServerSnapshot) -> Child:
 
 
 def _span_of(gpus: tuple[int, ...]) -> str:
-    """0-3,6 of 0, 1, 2, 3, 6."""
+    """0-3, 6 of 0, 1, 2, 3, 6."""
     parts: list[list[int]] = []
     for gpu in sorted(gpus):
         if parts and gpu == parts[-1][-1] + 1:
             parts[-1].append(gpu)
         else:
             parts.append([gpu])
-    return ",".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else f"{part[0]}" for part in parts)
+    return ", ".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else f"{part[0]}" for part in parts)
 
 
 # --- one server ------------------------------------------------------------------------------------------------------

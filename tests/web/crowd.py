@@ -110,7 +110,7 @@ def control() -> FakeControl:
         near(),
         fleet.running("qwen3-32b", gpus=(8,)),
         fleet.running("embeddings", (8,), verdict=FacetView("degraded", NOW - 70), readiness=FacetView("failure", NOW)),
-        backoff(),
+        msgspec.structs.replace(backoff(), gpus=(0, 2, 4, 6, 8, 10, 12, 14)),
         fleet.fatal(),
         quarantined(),
         snapshot("spare", "stopped"),
