@@ -38,7 +38,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser().parse_args(words)  # answers -h and --version, refuses the rest
         parser().print_usage(sys.stderr)
         return EXIT_USAGE
-    return COMMANDS[words[0]].run(words[1:])
+    try:
+        return COMMANDS[words[0]].run(words[1:])
+    except ValueError as problem:
+        from supervisor.profile import ProfileError  # costs milliseconds that `version` must not pay
+
+        if not isinstance(problem, ProfileError):
+            raise
+        sys.stderr.write(f"sglsup: {problem}\n")
+        return EXIT_USAGE
 
 
 def found_rival() -> str:

@@ -79,6 +79,25 @@ def test_a_bad_configuration_is_one_line_and_2(tmp_path: Path, content: str, lin
     assert "Traceback" not in process.stderr
 
 
+@pytest.mark.parametrize("command", ["daemon -c {file}", "check {file}", "diagnose {log}"])
+def test_a_hosts_own_broken_profile_is_one_line_and_2(tmp_path: Path, command: str) -> None:
+    (tmp_path / "odd.toml").write_text("name = 3")
+    log, file = tmp_path / "server.log", tmp_path / "supervisor.conf"
+    log.write_text("nothing that anybody knows\n")
+    file.write_text('[server.a]\ncommand = ["sleep", "9"]\nengine = "odd"\nport = 1\ngpus = []\n')
+    words = command.format(file=file, log=log).split()
+    done = subprocess.run(
+        [sys.executable, "-m", "supervisor.main", *words],
+        env=os.environ | {"SGLSUP_PROFILES": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert f"cannot load the profile of engine 'odd': {tmp_path}/odd.toml: Expected `str`, got `int`" in done.stderr
+
+
 def test_the_other_supervisor_in_the_environment_is_refused(tmp_path: Path) -> None:
     information = tmp_path / "supervisor-4.3.0.dist-info"
     information.mkdir()

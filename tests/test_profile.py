@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from supervisor.profile import Include, Profile, ProfileError, check, facts, load_profile, profile_names, recognises
+from supervisor.profile.place import folders
 
 SGLANG = load_profile("sglang")
 
@@ -27,8 +29,30 @@ def test_the_configured_host_says_more_than_the_command() -> None:
 
 
 def test_an_unknown_engine_is_told_with_its_path() -> None:
-    with pytest.raises(ProfileError, match=r"cannot load the profile of engine 'nope': .*nope\.toml does not exist"):
+    with pytest.raises(ProfileError, match=r"cannot load the profile of engine 'nope': neither .* has nope\.toml"):
         load_profile("nope")
+
+
+@pytest.mark.parametrize("name", ["../vllm", "", "/etc/passwd", "a b"])
+def test_a_name_is_no_path(name: str) -> None:
+    with pytest.raises(ProfileError, match="cannot load the profile"):
+        load_profile(name)
+
+
+def test_a_hosts_own_profile_stands_in_the_place_of_the_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packaged = next(folder for folder in folders() if (folder / "vllm.toml").is_file()) / "vllm.toml"
+    (tmp_path / "vllm.toml").write_bytes(packaged.read_bytes().replace(b"grace_s = 60.0", b"grace_s = 61.0"))
+    (tmp_path / "third.toml").write_bytes(packaged.read_bytes().replace(b'name = "vllm"', b'name = "third"', 1))
+    monkeypatch.setenv("SGLSUP_PROFILES", str(tmp_path))
+    assert profile_names() == ("sglang", "third", "vllm")
+    assert load_profile.__wrapped__("vllm").stop.grace_s == 61.0
+    assert load_profile.__wrapped__("third").name == "third"
+    assert load_profile.__wrapped__("sglang").name == "sglang"
+    (tmp_path / "third.toml").write_text("stages = 3")
+    with pytest.raises(ProfileError, match=r"third\.toml"):
+        load_profile.__wrapped__("third")
 
 
 def test_an_unknown_key_is_refused_with_its_path() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from supervisor.config.model import Config, DaemonConfig, HooksConfig, ServerConfig
 from supervisor.config.reader import Problems, join, shown
-from supervisor.profile import load_profile, profile_names, recognises
+from supervisor.profile import ProfileError, load_profile, profile_names, recognises
 
 SOCKET_PATH_BYTES = 107  # sun_path of unix(7) without the terminating NUL
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
@@ -50,9 +50,10 @@ def check_collisions(config: Config) -> Problems:
 
 def _default_port(server: ServerConfig) -> int:
     """What the engine listens on when neither file nor command says. Of other programs nothing is known."""
-    if server.engine not in profile_names():
+    try:
+        profile = load_profile(server.engine)
+    except ProfileError:
         return 0  # refused elsewhere
-    profile = load_profile(server.engine)
     return profile.command.default_port if recognises(profile, server.command) else 0
 
 
@@ -140,9 +141,12 @@ def _engine(server: ServerConfig) -> Iterator[tuple[str, str]]:
     if server.engine not in known:
         yield "engine", f"expected one of {', '.join(known)}, got {shown(server.engine)}"
         return
-    phases = {
-        name for rule in load_profile(server.engine).phases for name in (rule.name, rule.speculative_name) if name
-    }
+    try:
+        profile = load_profile(server.engine)
+    except ProfileError as problem:  # a host's own
+        yield "engine", str(problem)
+        return
+    phases = {name for rule in profile.phases for name in (rule.name, rule.speculative_name) if name}
     for phase in sorted(server.deadlines.keys() - phases):
         yield join("deadlines", phase), f"{server.engine} has no such phase; it has {', '.join(sorted(phases))}"
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import enum
 import functools
-import importlib.resources
 
 import msgspec
 
 from supervisor.profile import ProfileError
+from supervisor.profile.place import find
 
 MODEL, DRAFT = "model", "draft model"
 
@@ -146,10 +146,12 @@ def _joined(own: VariableNames, general: VariableNames) -> VariableNames:
 
 
 def _parse(name: str) -> Rules | None:
-    path = importlib.resources.files("supervisor") / "profiles" / "checks" / f"{name}.toml"
+    path = find(name, "checks")
+    if path is None:
+        return None
     try:
         return msgspec.toml.decode(path.read_bytes(), type=Rules)
-    except FileNotFoundError:
-        return None
+    except OSError as problem:
+        raise ProfileError(f"cannot load the checks of {name!r}: {path}: {problem.strerror}") from problem
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise ProfileError(f"cannot load the checks of {name!r}: {path}: {error}") from error

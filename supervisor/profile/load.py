@@ -1,4 +1,4 @@
-"""Reads a profile from `profiles/NAME.toml` and checks that it does not contradict itself.
+"""Reads a profile from NAME.toml and checks that it does not contradict itself.
 
 A profile may take parts from further files (`include`), so that what every engine can suffer (CUDA, NCCL, Python) is
 written once.
@@ -7,13 +7,13 @@ written once.
 from __future__ import annotations
 
 import functools
-import importlib.resources
 import re
 from typing import TypeVar
 
 import msgspec
 
 from supervisor.profile.parts import Cause, Include, Profile, Signature
+from supervisor.profile.place import find, folders, own_folder
 
 # `.*?X` searched for costs the square of the line's length when X is not in it (26 s for one 19 kB line of arguments)
 _LEADING_WILDCARD = re.compile(r"(?:\(\?[a-z]+\))?(?:\.[*+]|\(\?:\.[*+])")
@@ -36,10 +36,10 @@ def load_profile(name: str) -> Profile:
 
 
 def profile_names() -> tuple[str, ...]:
-    """The engines that come with the package (a file that others include is none)."""
-    folder = importlib.resources.files("supervisor") / "profiles"
-    names = sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
-    return tuple(name for name in names if not name.startswith("causes"))
+    """The engines that are known here (a file that others include is none)."""
+    entries = (entry.name for folder in folders() for entry in folder.iterdir())
+    names = {entry.removesuffix(".toml") for entry in entries if entry.endswith(".toml")}
+    return tuple(sorted(name for name in names if not name.startswith("causes")))
 
 
 def _join(profile: Profile, part: Include) -> Profile:
@@ -74,11 +74,15 @@ _T = TypeVar("_T", Profile, Include)
 
 
 def _parse(name: str, kind: type[_T]) -> _T:
-    path = importlib.resources.files("supervisor") / "profiles" / f"{name}.toml"
+    path = find(name)
+    if path is None:
+        raise ProfileError(
+            f"cannot load the profile of engine {name!r}: neither {own_folder()} nor the package has {name}.toml"
+        )
     try:
         return msgspec.toml.decode(path.read_bytes(), type=kind)
-    except FileNotFoundError:
-        raise ProfileError(f"cannot load the profile of engine {name!r}: {path} does not exist") from None
+    except OSError as problem:
+        raise ProfileError(f"cannot load the profile of engine {name!r}: {path}: {problem.strerror}") from problem
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise ProfileError(f"cannot load the profile of engine {name!r}: {path}: {error}") from error
 

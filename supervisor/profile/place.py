@@ -1,0 +1,33 @@
+"""Finds the files that profiles are read from: a host's own first, then those that come with the package."""
+
+from __future__ import annotations
+
+import importlib.resources
+import os
+import re
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+VARIABLE = "SGLSUP_PROFILES"
+OWN = "/etc/sglang-supervisor/profiles"
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+
+
+def find(name: str, part: str = "") -> Traversable | None:
+    """The file of that name in the folder `part` of the profiles; None where there is none."""
+    if not _NAME.fullmatch(name):
+        return None
+    files = (folder / part / f"{name}.toml" if part else folder / f"{name}.toml" for folder in folders())
+    return next((file for file in files if file.is_file()), None)
+
+
+def folders() -> tuple[Traversable, ...]:
+    """Where profiles lie, the host's own first: a file there stands in the place of the package's."""
+    packaged = importlib.resources.files("supervisor") / "profiles"
+    own = own_folder()
+    return (own, packaged) if os.access(own, os.R_OK | os.X_OK) else (packaged,)
+
+
+def own_folder() -> Path:
+    """Where the host's own are looked for, whether it is there or not."""
+    return Path(os.environ.get(VARIABLE) or OWN)
