@@ -33,7 +33,7 @@ from supervisor.edge.cgroup import find_cgroup_root
 from supervisor.edge.journal import Journal
 from supervisor.edge.notify import Notifier
 from supervisor.edge.probe import Prober
-from supervisor.edge.process import Household, become_subreaper, ignore_orphan_signals, protect_from_oom
+from supervisor.edge.process import Household, become_subreaper, ignore_orphan_signals, kernel_tells, protect_from_oom
 from supervisor.edge.process.owner import server_of
 from supervisor.edge.statelock import StateLockProblem, state_lock
 from supervisor.edge.tail import watcher
@@ -87,13 +87,21 @@ class Daemon:
     """Owns all servers of one configuration. `run` lasts as long as the daemon."""
 
     def __init__(
-        self, config: Config, config_path: str = "", *, autostart: bool = True, upgrades: Upgrades | None = None
+        self,
+        config: Config,
+        config_path: str = "",
+        *,
+        autostart: bool = True,
+        upgrades: Upgrades | None = None,
+        record_exits: bool | None = None,
     ) -> None:
+        """`record_exits` None: where the kernel tells an exit status to the parent alone."""
         self._config = config
         self._config_path = config_path
         self._autostart = autostart
         self._started = clock.now()
         self._hub = Hub()
+        self._record_exits = record_exits
         self._upgrades = upgrades or Upgrades()
         self._left = self._upgrades.received
         self._events = EventLog(self._started, self._left.events if self._left is not None else ())
@@ -217,6 +225,7 @@ class Daemon:
             fleet=self._fleet,
             routing=self._routing,
             evidence_dir=state / "evidence",
+            records_exits=not await kernel_tells() if self._record_exits is None else self._record_exits,
             heard=self._pulse.hear,
         )
 

@@ -28,6 +28,7 @@ from supervisor.api.limits import DEFAULTS, Limits
 
 BACKLOG = 256
 CONNECT_TIMEOUT_S = 1.0
+_HEAR_STEPS, _HEAR_STEP_S = 20, 0.01
 _FIRST_PASSED = 3  # SD_LISTEN_FDS_START
 
 
@@ -92,6 +93,7 @@ async def _listen(binding: Binding, state: ServerState, limits: Limits) -> async
 
 
 async def _end(listeners: Sequence[asyncio.Server], states: Sequence[ServerState], goodbye_s: float) -> None:
+    await _hear_out(listeners, states)
     for listener in listeners:
         listener.close()
     for connection in _connections(states):
@@ -104,6 +106,20 @@ async def _end(listeners: Sequence[asyncio.Server], states: Sequence[ServerState
         task.cancel("the daemon ends")
     if tasks := _tasks(states):
         await asyncio.wait(tasks, timeout=goodbye_s)
+
+
+async def _hear_out(listeners: Sequence[asyncio.Server], states: Sequence[ServerState]) -> None:
+    """Let nobody in any more; who has just been let in is not sent away unheard: his request is on its way.
+
+    asyncio drops a connection that it has accepted and not yet wired when its server is closed.
+    """
+    for listener in listeners:
+        for one in listener.sockets:
+            asyncio.get_running_loop().remove_reader(one.fileno())
+    for _ in range(_HEAR_STEPS):
+        await anyio.sleep(_HEAR_STEP_S)
+        if all(cast("RequestResponseCycle | None", one.cycle) is not None for one in _connections(states)):
+            return
 
 
 def _connections(states: Sequence[ServerState]) -> list[ControlProtocol]:

@@ -58,7 +58,14 @@ class Memory:
             force=self._claimer.force,
         )
 
-    def restore(self, saved: SavedServer, new: Callable[[int, float], Attempt], *, tree_lives: bool) -> None:
+    def restore(
+        self,
+        saved: SavedServer,
+        new: Callable[[int, float], Attempt],
+        *,
+        tree_lives: bool,
+        ended: int | None,
+    ) -> None:
         """Everything as it was, and the next moment of the state named anew."""
         desk = self._desk
         desk.goal_up, self._claimer.force, self._claimer.dirty = saved.goal_up, saved.force, saved.dirty
@@ -75,9 +82,9 @@ class Memory:
         if saved.attempt is not None:
             desk.attempt = new(saved.attempt.number, saved.attempt.begun)
             restore_attempt(saved.attempt, desk.attempt)
-        self._resume(saved)
+        self._resume(saved, ended)
 
-    def _resume(self, saved: SavedServer) -> None:
+    def _resume(self, saved: SavedServer, ended: int | None) -> None:
         """What was asked of the world before is asked again."""
         desk = self._desk
         match desk.state:
@@ -90,7 +97,7 @@ class Memory:
             case State.STARTING if saved.attempt is None or saved.attempt.pid is None:
                 self._never_spawned()
             case State.STARTING | State.RUNNING | State.DRAINING:
-                self._ender.exited(Exited(desk.number, None))  # it ended while nobody watched
+                self._ender.exited(Exited(desk.number, ended))  # it ended while nobody watched
             case State.STOPPING:
                 self._ender.kill()
             case State.QUARANTINED if desk.tree_alive:

@@ -140,15 +140,16 @@ class Server:
         """What the next daemon needs to go on."""
         return self._memory.save(boot_id, config_hash)
 
-    def restore(self, saved: SavedServer, now: float, *, tree_lives: bool) -> list[AnyAction]:
-        """Take up what an earlier daemon of this boot left. `tree_lives`: processes of the attempt were found.
+    def restore(self, saved: SavedServer, now: float, *, tree_lives: bool, ended: int | None = None) -> list[AnyAction]:
+        """Take up what an earlier daemon of this boot left. `tree_lives`: processes of the attempt were found; else
+        `ended` is how its leader has ended, None when nobody knows.
 
         Before any event; afterwards the shell recalls the log of a living attempt and answers the actions as usual.
         """
         desk = self._desk
         desk.now, desk.out = now, []
         desk.late_until = now + CATCH_UP_S
-        self._memory.restore(saved, self._new_attempt, tree_lives=tree_lives)
+        self._memory.restore(saved, self._new_attempt, tree_lives=tree_lives, ended=ended)
         return desk.out
 
     def recall(self, event: LineMatched, at: float) -> None:

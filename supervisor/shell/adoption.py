@@ -16,7 +16,7 @@ import structlog
 from supervisor.core.grammar import LogReader
 from supervisor.core.server import Server
 from supervisor.edge.cgroup import CgroupRoot, ServerCgroup
-from supervisor.edge.process import Tree, adopt, markers_of
+from supervisor.edge.process import Recorder, Tree, adopt, markers_of
 from supervisor.events import LineMatched, Spawned, TreeStuck
 from supervisor.lines import LineCutter
 from supervisor.profile import Profile
@@ -48,6 +48,7 @@ class Inheritance(msgspec.Struct, frozen=True):
 
     saved: SavedServer | None
     tree: Tree | None = None
+    ended: int | None = None  # how the leader of a tree has ended that lives no more; None when nobody knows
 
     @property
     def outcome(self) -> str:
@@ -93,11 +94,12 @@ async def _inherit(record: TreeRecord | None, name: str, trees: TreeStore, state
     if not record.spawned.pid:
         await _end(record, trees, "the daemon died while it was being started")
         return Inheritance(saved)
-    tree = adopt(record.spawned, name, record.marker, _cgroup_of(record))
+    tree = adopt(record.spawned, name, record.marker, _cgroup_of(record), _recorder_of(record, trees))
     if not await tree.members(thorough=True):
+        ended = await tree.exited()  # at once: nobody is left
         tree.close()
         trees.remove(name)
-        return Inheritance(saved)
+        return Inheritance(saved, ended=ended.code)
     if saved is None or saved.number != record.spawned.attempt:
         saved = _from_record(record, states.boot_id)
         log.warning("state", server=name, problem="no usable record of a living server: its log tells what it can")
@@ -128,6 +130,11 @@ def _from_record(record: TreeRecord, boot_id: str) -> SavedServer:
     reason = "found running by a daemon that had lost its record"
     saved = SavedServer(record.server, boot_id, True, "starting", begun, reason, spawned.attempt)
     return msgspec.structs.replace(saved, tree_alive=True, attempt=attempt, devices=record.devices)
+
+
+def _recorder_of(record: TreeRecord, trees: TreeStore) -> Recorder | None:
+    path = str(trees.exit_path(record.server))
+    return Recorder(path, record.marker, record.recorder) if record.recorder else None
 
 
 def _cgroup_of(record: TreeRecord) -> ServerCgroup | None:

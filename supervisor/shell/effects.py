@@ -170,7 +170,8 @@ class Effects:
             await self._post(made)
             return
         with contextlib.suppress(OSError):  # a full disk: the note from before the spawn finds the tree as well
-            await anyio.to_thread.run_sync(self._host.trees.put, plan.server, plan.marker, made.spawned, gpus)
+            recorder = made.recorder.pid if made.recorder is not None else 0
+            await anyio.to_thread.run_sync(self._host.trees.put, plan.server, plan.marker, made.spawned, gpus, recorder)
         await self._post(made.spawned)
         self.take(made)
 
@@ -207,6 +208,7 @@ class Effects:
             nice=config.nice or None,
             oom_score_adj=config.oom_score_adj,
             limits=tuple(Limit(name, value, value) for name, value in wanted if value is not None),
+            record_path=str(self._host.trees.exit_path(config.name)) if self._host.records_exits else "",
         )
 
     async def _read_log(self, feed: LogFeed) -> None:

@@ -240,7 +240,7 @@ class Roster:
         loop, tree = seat.loop, inherited.tree
         if saved.state not in WITHOUT_DEVICES:  # the record was written right before its lease ended
             self._host.devices.adopt(saved.name, saved.devices)
-        actions = loop.server.restore(saved, clock.monotonic(), tree_lives=inherited.lives)
+        actions = loop.server.restore(saved, clock.monotonic(), tree_lives=inherited.lives, ended=inherited.ended)
         if tree is not None and saved.attempt is not None:
             effects.take(tree, await recall(loop.server, seat.profile, saved.attempt))
             log.info("adopted", server=saved.name, pid=tree.pid, attempt=saved.number, state=saved.state)

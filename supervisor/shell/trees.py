@@ -19,6 +19,7 @@ class TreeRecord(msgspec.Struct, frozen=True):
     marker: str
     spawned: Spawned
     devices: tuple[int, ...] = ()  # its lease
+    recorder: int = 0  # pid of who writes the exit status down; 0 where the kernel tells it
 
 
 class TreeStore:
@@ -28,14 +29,20 @@ class TreeStore:
         self._directory = directory
         self._boot_id = boot_id()
 
-    def put(self, server: str, marker: str, spawned: Spawned, devices: tuple[int, ...] = ()) -> None:
+    def put(self, server: str, marker: str, spawned: Spawned, devices: tuple[int, ...] = (), recorder: int = 0) -> None:
         """Note a tree. OSError when the state directory cannot be written."""
-        replace_json(self._path(server), TreeRecord(server, self._boot_id, marker, spawned, devices), durable=True)
+        record = TreeRecord(server, self._boot_id, marker, spawned, devices, recorder)
+        replace_json(self._path(server), record, durable=True)
 
     def remove(self, server: str) -> None:
         """The tree is proven empty."""
-        with contextlib.suppress(OSError):
-            self._path(server).unlink(missing_ok=True)
+        for path in (self._path(server), self.exit_path(server)):
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+
+    def exit_path(self, server: str) -> Path:
+        """Where a recorder writes how the leader ended."""
+        return self._directory / f"{server}.exit"
 
     def read(self) -> tuple[list[TreeRecord], list[str]]:
         """Trees of this boot, and a line for each file that could not be understood (moved aside, never lost)."""

@@ -138,7 +138,8 @@ class ServerWatch:
 
     async def _members(self) -> Collection[int]:
         if self._tree.cgroup is not None:
-            return self._tree.cgroup.pids()
+            recorder = self._tree.recorder.pid if self._tree.recorder is not None else 0
+            return [pid for pid in self._tree.cgroup.pids() if pid != recorder]
         began = clock.monotonic()
         if began < self._scan_at:
             return ()  # those seen before are looked at all the same

@@ -186,6 +186,16 @@ def test_a_tree_that_is_gone_altogether_is_followed_by_the_policy() -> None:
     assert world.facts_now.attempt == 2
 
 
+def test_how_a_leader_ended_that_nobody_watched_is_told_when_it_was_recorded() -> None:
+    world = healthy(World(SETTINGS))
+    world.trees.clear()
+    world.leaders.clear()
+    world.daemon_dies(5.0, ended=7)
+    world.until(world.now + 20)
+    assert world.facts_now.attempt == 2
+    assert world.facts_now.incidents[0].reason == "exited with status 7"
+
+
 def test_a_stop_that_was_asked_for_before_the_death_is_carried_out() -> None:
     world = draining()
     grace = world.server.deadline()

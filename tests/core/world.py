@@ -126,7 +126,7 @@ class World:
             self.until(max(min(moments), self.now) + 1e-6)
         return self.server.state
 
-    def daemon_dies(self, away_s: float = 0.0, *, leader_dies: bool = False) -> None:
+    def daemon_dies(self, away_s: float = 0.0, *, leader_dies: bool = False, ended: int | None = None) -> None:
         """The daemon is killed and comes back after a while: what it had asked for is lost, processes go on."""
         saved = self.server.save("boot")
         before = self.server.snapshot()
@@ -142,7 +142,7 @@ class World:
         # msgspec round trip: what is not written down is lost
         saved = msgspec.json.decode(msgspec.json.encode(saved), type=SavedServer)
         self.server = Server(self.server.settings, self.profile, self.facts, self.now, saved.number, self.remembered)
-        self.carry(self.server.restore(saved, self.now, tree_lives=saved.number in self.trees))
+        self.carry(self.server.restore(saved, self.now, tree_lives=saved.number in self.trees, ended=ended))
         reader, cutter = LogReader(self.profile, saved.number), LineCutter()
         for at, text in self.written:
             for event in reader.read(cutter.feed(f"{text}\n".encode())):

@@ -117,6 +117,13 @@ class Host:
         self._daemons.append(self.daemon)
         return self.daemon
 
+    def start_with(self, command: Sequence[str]) -> "Daemon":
+        """Start a daemon by another command than the usual one, and wait until it is ready."""
+        self.daemon = Daemon(command, self.environment)
+        self._daemons.append(self.daemon)
+        self.daemon.wait_until_said("ready")
+        return self.daemon
+
     def refused(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a daemon that must not come up."""
         command = [*self.prefix, str(BIN / "sglsup"), "daemon", "-c", str(self.config), *arguments]

@@ -16,7 +16,7 @@ import pytest
 
 import supervisor
 from tests.e2e import api
-from tests.e2e.host import BIN, Daemon, Host, until
+from tests.e2e.host import BIN, Host, until
 
 both_ways = pytest.mark.parametrize("cgroups", ["auto", pytest.param("off", marks=pytest.mark.slow)], indirect=True)
 NEW = "9.9.9"
@@ -65,7 +65,7 @@ class Asker:
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._enough.is_set():
+        while not self._enough.wait(0.002):
             try:
                 self._ask()
                 self.answers += 1
@@ -197,7 +197,7 @@ def test_when_the_exec_fails_the_old_code_goes_on(host: Host) -> None:
     script.chmod(0o755)
     server = "trap 'exit 7' USR1; while :; do sleep 0.05; done"
     host.add("kimi", ["sh", "-c", server])
-    daemon = started(host, script)
+    daemon = host.start_with([str(script), "daemon", "-c", str(host.write_config())])
     pid = spawned(host, "kimi")
 
     done = host.ctl("upgrade")
@@ -208,15 +208,6 @@ def test_when_the_exec_fails_the_old_code_goes_on(host: Host) -> None:
     assert info(host)["pid"] == daemon.pid
     os.kill(pid, signal.SIGUSR1)
     assert "status 7" in host.wait_for("kimi", "lifecycle", "stopping")["reason"], "it is still our child"
-
-
-def started(host: Host, script: Path) -> Daemon:
-    """A daemon that a script of our own has started."""
-    command = [str(script), "daemon", "-c", str(host.write_config())]
-    host.daemon = Daemon(command, host.environment)
-    host._daemons.append(host.daemon)
-    host.daemon.wait_until_said("ready")
-    return host.daemon
 
 
 @pytest.mark.slow

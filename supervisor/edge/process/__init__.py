@@ -1,6 +1,7 @@
 """Starts, watches, signals, adopts and kills one attempt's process tree."""
 
 from supervisor.edge.process.household import Household
+from supervisor.edge.process.record import Recorder, kernel_tells
 from supervisor.edge.process.scan import HELPER_NAME, MARKER_NAME, Process, markers_of
 from supervisor.edge.process.spawn import (
     Limit,
@@ -20,11 +21,13 @@ __all__ = [
     "Household",
     "Limit",
     "Process",
+    "Recorder",
     "SpawnPlan",
     "Tree",
     "adopt",
     "become_subreaper",
     "ignore_orphan_signals",
+    "kernel_tells",
     "markers_of",
     "new_marker",
     "protect_from_oom",

@@ -2,7 +2,7 @@
 
 The status of a child comes from waitid. That of somebody else's child (a server adopted from an earlier daemon) comes
 from the ioctl PIDFD_GET_INFO with PIDFD_INFO_EXIT, which Linux has from 6.15 on, and only once its real parent has
-reaped it; on older kernels nobody can tell.
+reaped it; on older kernels only what a recorder has written tells (`record.py`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ async def _status_of_stranger(pidfd: int) -> Status:
     try:
         poller.register(pidfd, select.EPOLLHUP)  # comes when the parent has reaped it; POLLIN came when it ended
         while True:
-            told = _told_by_kernel(pidfd)
+            told = told_by_kernel(pidfd)
             if told.code is not None or time.monotonic() > until or not _supported(pidfd):
                 return told
             with anyio.move_on_after(0.05):
@@ -65,7 +65,8 @@ async def _status_of_stranger(pidfd: int) -> Status:
         poller.close()
 
 
-def _told_by_kernel(pidfd: int) -> Status:
+def told_by_kernel(pidfd: int) -> Status:
+    """What the kernel says of a process that somebody has reaped; None for the code when it says nothing."""
     answer = _get_info(pidfd)
     if answer is None or not struct.unpack_from("Q", answer)[0] & _INFO_EXIT:
         return Status(None)

@@ -54,15 +54,22 @@ class Household:
         return [tree for tree in trees if tree.spawned.start_ticks <= orphan.start_ticks]
 
     def _traceless(self) -> list[scan.Process]:
-        trees = list(self._trees)
+        trees, recorders = list(self._trees), self._recorders()
         return [
             process
             for process in self._orphans()
-            if process.alive and not any(tree.knows(process) for tree in trees) and not self._has_trace(process)
+            if process.alive
+            and process.pid not in recorders
+            and not any(tree.knows(process) for tree in trees)
+            and not self._has_trace(process)
         ]
 
     def _orphans(self) -> list[scan.Process]:
         return scan.orphans(exempt=[tree.pid for tree in list(self._trees)])
+
+    def _recorders(self) -> set[int]:
+        """They are children of ours, and not of the tree: they end with its leader."""
+        return {tree.recorder.pid for tree in list(self._trees) if tree.recorder is not None}
 
     def _has_trace(self, process: scan.Process) -> bool:
         """A tree's marker, or the mark that our helpers inherit from us; unreadable counts as a trace: spare it."""

@@ -8,6 +8,10 @@ errno of the step that failed, which `sh -c 'exec …'` cannot (it answers 127, 
 Descriptor 3 brings the order (marshal: same interpreter on both ends). Descriptor 4 takes "+" just before the exec,
 then "step\\0errno\\0subject" when a step fails, and closes by itself when the exec succeeds: "+" alone means that it
 did, and nothing at all that this program was killed on its way.
+
+On a kernel that tells an exit status to the parent alone, the order says "record": then a child becomes the server (it
+says "=PID\\0" before its "+"), and this program stays as its parent until it ends, writes how to descriptor 5, and ends
+alike. The server leads a session of its own, as ever; nobody but the daemon knows of its parent.
 """
 
 from __future__ import annotations
@@ -23,7 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-ORDER, ANSWER = 3, 4
+ORDER, ANSWER, RECORD = 3, 4, 5
+PASSED_ON = (1, 2, 10, 12, 15)  # HUP INT USR1 USR2 TERM
+SIGQUIT = 3
 
 
 def main() -> None:
@@ -33,6 +39,9 @@ def main() -> None:
         for step, subject, work in steps(order):
             done = (step, subject)
             work()
+        done = ("stay as recorder", "")
+        if order["record"]:
+            record_child()
         done = ("execute", order["command"][0])
         os.write(ANSWER, b"+")
         execute(order["command"], order["environment"])
@@ -63,15 +72,15 @@ def steps(order: dict[str, Any]) -> Iterator[tuple[str, str, Callable[[], object
         yield "become user", str(order["uid"]), lambda: become(order["uid"], order["gid"], order["groups"])
     yield "enter the directory", order["directory"], lambda: os.chdir(order["directory"])
     yield "set umask", oct(order["umask"]), lambda: os.umask(order["umask"])
-    yield "close descriptors", "", close_inherited
+    yield "close descriptors", "", lambda: close_inherited(RECORD if order["record"] else ANSWER)
     # The interpreter ignores SIGPIPE and SIGXFSZ, and what is ignored stays ignored across exec.
     yield "reset signals", "", lambda: [_signal.signal(number, _signal.SIG_DFL) for number in (13, 25)]
 
 
-def close_inherited() -> None:
+def close_inherited(last: int) -> None:
     """What the daemon itself inherited without close-on-exec (a shell's pipe) must not be held open by a server."""
     for name in os.listdir("/proc/self/fd"):
-        if int(name) > ANSWER:
+        if int(name) > last:
             try:  # noqa: SIM105 - contextlib has an import price
                 os.close(int(name))
             except OSError:  # the listing's own descriptor
@@ -113,6 +122,74 @@ def become(uid: int, gid: int, groups: list[int]) -> None:
         os.setresgid(gid, gid, gid)
     if uid != os.geteuid():
         os.setresuid(uid, uid, uid)
+
+
+# --- the recorder ----------------------------------------------------------------------------------------------------
+
+
+def record_child() -> None:
+    """Return in a child that is to become the server. The parent never returns."""
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        os.set_inheritable(RECORD, False)
+        os.write(ANSWER, b"=%d\0" % os.getpid())
+        return
+    try:
+        detach(child)
+        code = wait_and_note(child)
+        end_alike(code)
+    finally:
+        os._exit(127)
+
+
+def detach(child: int) -> None:
+    """Hold nothing of the server's: not the daemon's pipe, not its log, not its directory. Pass signals on to it.
+
+    SIGQUIT is how orphaned ranks tell their parent of a failure: the daemon ignores it, and so does who stands between.
+    """
+    os.close(ANSWER)
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2, ORDER):
+        os.dup2(null, descriptor)
+    os.chdir("/")
+    with open("/proc/self/comm", "wb") as file:
+        file.write(b"sglsup-record")
+    _signal.signal(SIGQUIT, _signal.SIG_IGN)
+    for number in PASSED_ON:
+        _signal.signal(number, lambda number, _: os.kill(child, number))
+
+
+def wait_and_note(child: int) -> int:
+    """Wait as long as the server lives; write how it ended, as -signal or status, before it is reaped.
+
+    Whoever kills us in between leaves it to our own parent, unreaped.
+    """
+    ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    assert ended is not None  # noqa: S101 - only WNOHANG answers None
+    code: int = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+    try:
+        os.write(RECORD, b"%d\n" % code)
+        os.fsync(RECORD)
+    except OSError:  # a full disk: our own end still tells our parent
+        pass
+    for number in PASSED_ON:  # its pid is about to be anybody's
+        _signal.signal(number, _signal.SIG_DFL)
+    os.waitpid(child, 0)
+    return code
+
+
+def end_alike(code: int) -> None:
+    if code >= 0:
+        os._exit(code)
+    import resource  # the server has left its core, if it was to: ours is worth nothing
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:  # noqa: SIM105
+        _signal.signal(-code, _signal.SIG_DFL)
+    except OSError:  # SIGKILL
+        pass
+    os.kill(os.getpid(), -code)
 
 
 def execute(command: list[str], environment: dict[str, str]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import fcntl
 import grp
 import marshal
 import os
@@ -15,7 +14,6 @@ import secrets
 import signal
 import stat
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -23,14 +21,13 @@ import anyio.to_thread
 import msgspec
 
 from supervisor.edge.process import scan
+from supervisor.edge.process.launcher import Prepared, read_answer, start_launcher
+from supervisor.edge.process.record import Recorder, open_record
 from supervisor.edge.process.tree import Cgroup, Tree
 from supervisor.events import Spawned, SpawnFailed
 
-LAUNCHER = str(Path(__file__).with_name("launch.py"))
-LAUNCH_LIMIT_S = 30.0  # an exec from a dead network file system hangs; the tree then exists and can be killed
 CANCEL_LIMIT_S = 5.0
 PREPARE_LIMIT_S = 20.0
-_FIRST_FREE_FD = 10
 
 # Errors that the same command may not meet again; every other one repeats.
 _TEMPORARY = frozenset({
@@ -63,6 +60,7 @@ class SpawnPlan(msgspec.Struct, frozen=True):
     nice: int | None = None
     oom_score_adj: int | None = None  # None: the kernel's default, where the daemon protects itself
     limits: tuple[Limit, ...] = ()
+    record_path: str = ""  # where a recorder is to write the exit status; "" where the kernel tells it
 
 
 class _RefusedError(Exception):
@@ -85,16 +83,16 @@ def new_marker(server: str, attempt: int, state_dir: str | Path = "") -> str:
 async def spawn(plan: SpawnPlan, cgroup: Cgroup | None = None) -> Tree | SpawnFailed:
     """Start the leader and wait until its exec has succeeded or failed. `cgroup` must be prepared."""
     try:
-        order, log = await _prepare(plan, cgroup.path if cgroup else "")
+        prepared = await _prepare(plan, cgroup.path if cgroup else "")
     except _RefusedError as refused:
         return SpawnFailed(plan.attempt, str(refused), refused.permanent)
     try:
-        pid, answer = _start_launcher(order, log)
+        pid, answer = start_launcher(prepared)
     except OSError as problem:
         reason = f"cannot start the launcher {sys.executable}: {problem.strerror}"
         return SpawnFailed(plan.attempt, reason, problem.errno not in _TEMPORARY)
     finally:
-        os.close(log)
+        prepared.close()
     try:
         tree = _make_tree(plan, pid, cgroup)
     except OSError as problem:
@@ -104,27 +102,39 @@ async def spawn(plan: SpawnPlan, cgroup: Cgroup | None = None) -> Tree | SpawnFa
         async with anyio.create_task_group() as tasks:
             if cgroup:
                 tasks.start_soon(_move_early, pid, cgroup.path)
-            told = await _read_answer(answer)
+            told = await read_answer(answer)
     except anyio.get_cancelled_exc_class():
         with anyio.CancelScope(shield=True):  # bounded by the limit of `kill`
             await tree.kill(CANCEL_LIMIT_S)  # nobody will ever hold this tree
         raise
     finally:
         os.close(answer)
-    return tree if told is None else await _failed(plan, tree, told)
+    if told.problem is not None:
+        return await _failed(plan, tree, told.problem)
+    return _behind_recorder(plan, tree, told.pid) if told.pid else tree
 
 
-async def _prepare(plan: SpawnPlan, cgroup: str) -> tuple[bytes, int]:
-    """The order for the launcher and the open log: asks NSS and the disk, either of which may hang."""
+async def _prepare(plan: SpawnPlan, cgroup: str) -> Prepared:
+    """The order for the launcher and the open files: asks NSS and the disk, either of which may hang."""
     with anyio.move_on_after(PREPARE_LIMIT_S):
         # A limiter of its own: threads that hang must not use up those that others wait for.
         return await anyio.to_thread.run_sync(
-            lambda: (_make_order(plan, cgroup), _open_log(plan.log_path)),
+            lambda: _prepared(plan, cgroup),
             abandon_on_cancel=True,
             limiter=anyio.CapacityLimiter(1),
         )
     reason = f"the user database or the disk of {plan.log_path} does not answer within {PREPARE_LIMIT_S:g} s"
     raise _RefusedError(f"cannot prepare the start: {reason}", permanent=False)
+
+
+def _prepared(plan: SpawnPlan, cgroup: str) -> Prepared:
+    order, log = _make_order(plan, cgroup), _open_log(plan.log_path)
+    try:
+        return Prepared(order, log, open_record(plan.record_path, plan.marker) if plan.record_path else -1)
+    except OSError as problem:
+        os.close(log)
+        reason = f"cannot open {plan.record_path} for the exit status: {problem.strerror}"
+        raise _RefusedError(reason, permanent=problem.errno not in _TEMPORARY) from None
 
 
 async def _move_early(pid: int, cgroup: str) -> None:
@@ -158,6 +168,7 @@ def _make_order(plan: SpawnPlan, cgroup: str) -> bytes:
             "uid": uid,
             "gid": gid,
             "groups": groups,
+            "record": bool(plan.record_path),
         }
     )
 
@@ -205,51 +216,6 @@ def _open_log(path: str) -> int:
     return log
 
 
-def _start_launcher(order: bytes, log: int) -> tuple[int, int]:
-    """Returns the pid and the reading end of the answer. posix_spawn: no fork of our memory, no Popen that reaps."""
-    with contextlib.ExitStack() as stack:
-        order_fd = stack.enter_context(_descriptor(os.memfd_create("launch-order", os.MFD_CLOEXEC)))
-        os.write(order_fd, order)  # memory, so all of it; a pipe would block beyond 64 KiB
-        os.lseek(order_fd, 0, os.SEEK_SET)
-        reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            # Sources above every target: a dup2 onto 0-4 must not overwrite the next source.
-            sources = [stack.enter_context(_descriptor(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE_FD)))
-                       for fd in (log, log, order_fd, writing)]  # fmt: skip
-            pid = _posix_spawn(sources)
-        except OSError:
-            os.close(reading)
-            raise
-        finally:
-            os.close(writing)
-        return pid, reading
-
-
-def _posix_spawn(sources: list[int]) -> int:
-    interpreter = os.path.realpath(sys.executable)
-    return os.posix_spawn(
-        interpreter,
-        [interpreter, "-I", "-S", LAUNCHER],
-        {},
-        file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            *((os.POSIX_SPAWN_DUP2, source, target) for target, source in enumerate(sources, start=1)),
-        ],
-        setsid=True,
-        setsigmask=[],
-        # What the daemon ignores (SIGQUIT, SIGPIPE) would stay ignored in the server.
-        setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
-    )
-
-
-@contextlib.contextmanager
-def _descriptor(fd: int) -> Iterator[int]:
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
 def _make_tree(plan: SpawnPlan, pid: int, cgroup: Cgroup | None) -> Tree:
     """Our unreaped child keeps its pid, so neither the pidfd nor the start time can be another's."""
     process = scan.read_stat(pid)
@@ -270,17 +236,19 @@ def _abandon(plan: SpawnPlan, pid: int, problem: OSError) -> SpawnFailed:
     return SpawnFailed(plan.attempt, f"cannot watch the launched process: {problem.strerror}", permanent=False)
 
 
-async def _read_answer(answer: int) -> bytes | None:
-    """What the launcher said went wrong; None when the exec succeeded (or still hangs after the limit)."""
-    told = b""
-    with anyio.move_on_after(LAUNCH_LIMIT_S):
-        while True:
-            await anyio.wait_readable(answer)
-            piece = os.read(answer, 4096)
-            if not piece:
-                return None if told == b"+" else told
-            told += piece
-    return None
+def _behind_recorder(plan: SpawnPlan, tree: Tree, pid: int) -> Tree:
+    """The tree as everybody knows it: its leader is the server. Who started it is there for the exit status alone."""
+    recorder = Recorder(plan.record_path, plan.marker, tree.pid)
+    leader = scan.read_stat(pid)
+    ours = leader is not None and leader.parent == tree.pid  # else it has ended already, and the recorder knows how
+    start_ticks = leader.start_ticks if leader is not None and ours else tree.spawned.start_ticks
+    spawned = msgspec.structs.replace(tree.spawned, pid=pid, start_ticks=start_ticks)
+    pidfd = None
+    with contextlib.suppress(ProcessLookupError):
+        pidfd = os.pidfd_open(pid) if ours else None
+    cgroup = tree.cgroup
+    tree.close()
+    return Tree(spawned, plan.server, plan.marker, pidfd, cgroup, recorder)
 
 
 async def _failed(plan: SpawnPlan, tree: Tree, told: bytes) -> SpawnFailed:

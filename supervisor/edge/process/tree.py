@@ -15,6 +15,7 @@ import anyio
 import anyio.to_thread
 
 from supervisor.edge.process import exits, scan
+from supervisor.edge.process.record import Recorder, recorded
 from supervisor.events import Exited, Spawned, StuckProcess, TreeEmptied, TreeStuck
 
 SCAN_LIMIT_S = 2.0
@@ -35,14 +36,23 @@ class Cgroup(Protocol):
 class Tree:
     """Made by `spawn` or `adopt`. `close()` it when it is empty and nobody waits for its exit any more."""
 
-    def __init__(self, spawned: Spawned, server: str, marker: str, pidfd: int | None, cgroup: Cgroup | None) -> None:
+    def __init__(
+        self,
+        spawned: Spawned,
+        server: str,
+        marker: str,
+        pidfd: int | None,
+        cgroup: Cgroup | None,
+        recorder: Recorder | None = None,
+    ) -> None:
         self.spawned = spawned
         self.server = server
         self.marker = marker
         self.cgroup = cgroup
         self.known_pids: set[int] = {spawned.pid}  # everyone ever seen in it, for what they leave behind
         self._pidfd = pidfd  # None: the leader had ended before we adopted its tree
-        self._status: exits.Status | None = None if pidfd is not None else exits.Status(None)
+        self.recorder = recorder
+        self._status: exits.Status | None = None if pidfd is not None or recorder is not None else exits.Status(None)
         self._watched = False
         self._watch_over = anyio.Event()
         self._scans = anyio.CapacityLimiter(2)  # scans that hang must not use up the threads that others wait for
@@ -74,16 +84,22 @@ class Tree:
         return Exited(self.attempt, self._status.code)
 
     async def _watch(self) -> None:
-        assert self._pidfd is not None  # noqa: S101 - without one the status is settled from the beginning
         self._watched = True
         try:
-            await anyio.wait_readable(self._pidfd)
+            if self._pidfd is not None:
+                await anyio.wait_readable(self._pidfd)
             if self._status is None:  # `kill` may have reaped it meanwhile
-                self._settle(await exits.status(self._pidfd))
+                self._settle(await self._how_it_ended())
         finally:
             self._watched = False
             self._watch_over.set()
             self._watch_over = anyio.Event()
+
+    async def _how_it_ended(self) -> exits.Status:
+        told = await recorded(self.recorder, self._pidfd) if self.recorder is not None else None
+        if told is None and self._pidfd is not None:
+            told = await exits.status(self._pidfd)
+        return told or exits.Status(None)
 
     def _settle(self, status: exits.Status) -> None:
         """The first who reaps learns the code; who comes second must not overwrite it with "nobody could tell"."""
@@ -196,6 +212,9 @@ class Tree:
     def close(self) -> None:
         """Give back the descriptor. The tree must not be used afterwards."""
         self._leave()
+        if self.recorder is not None:  # one that has not come to its end yet is reaped by the household
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self.recorder.pid, os.WNOHANG)
         if self._pidfd is not None:
             os.close(self._pidfd)
             self._pidfd = None
@@ -249,8 +268,11 @@ def _describe(process: scan.Process) -> StuckProcess:
     return StuckProcess(now.pid, now.state, scan.wait_channel(now.pid), now.name)
 
 
-def adopt(spawned: Spawned, server: str, marker: str, cgroup: Cgroup | None = None) -> Tree:
-    """Take over the tree of an earlier daemon. When its leader has ended, `exited()` answers at once with None."""
+def adopt(
+    spawned: Spawned, server: str, marker: str, cgroup: Cgroup | None = None, recorder: Recorder | None = None
+) -> Tree:
+    """Take over the tree of an earlier daemon. When its leader has ended, `exited()` answers at once: what its recorder
+    has written, or None."""
     pidfd = None
     with contextlib.suppress(ProcessLookupError):
         pidfd = os.pidfd_open(spawned.pid)
@@ -258,4 +280,4 @@ def adopt(spawned: Spawned, server: str, marker: str, cgroup: Cgroup | None = No
         if now is None or now.start_ticks != spawned.start_ticks:
             os.close(pidfd)
             pidfd = None
-    return Tree(spawned, server, marker, pidfd, cgroup)
+    return Tree(spawned, server, marker, pidfd, cgroup, recorder)

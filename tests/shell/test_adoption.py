@@ -1,0 +1,95 @@
+"""What a daemon inherits of a server that has ended meanwhile: how it ended, when anything in the world still tells."""
+
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from supervisor.edge.process import SpawnPlan, Tree, new_marker, spawn
+from supervisor.saved import SavedAttempt, SavedServer
+from supervisor.shell.adoption import Inheritance, inherit
+from supervisor.shell.states import StateStore
+from supervisor.shell.trees import TreeStore, boot_id
+
+
+class Left:
+    """A state directory as a daemon has left it, beside the tree that it has started."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.trees, self.states = TreeStore(place / "trees"), StateStore(place / "servers", boot_id())
+        self._started: list[Tree] = []
+
+    async def start(self, script: str, *, recorded: bool = False) -> Tree:
+        record = str(self.trees.exit_path("kimi")) if recorded else ""
+        log, marker = str(self.place / "log"), new_marker("kimi", 1, self.place)
+        plan = SpawnPlan("kimi", 1, ("sh", "-c", script), dict(os.environ), log, marker, record_path=record)
+        tree = await spawn(plan)
+        assert isinstance(tree, Tree)
+        self._started.append(tree)
+        recorder = tree.recorder.pid if tree.recorder is not None else 0
+        self.trees.put("kimi", marker, tree.spawned, recorder=recorder)
+        attempt = SavedAttempt(1, 0.0, tree.pid, log)
+        self.states.put(SavedServer("kimi", boot_id(), True, "running", 0.0, "", 1, tree_alive=True, attempt=attempt))
+        return tree
+
+    async def inherit(self) -> Inheritance:
+        return (await inherit(["kimi"], self.trees, self.states, None, self.place))["kimi"]
+
+    async def clean(self) -> None:
+        for tree in self._started:
+            await tree.kill()
+            if tree.recorder is not None:
+                with contextlib.suppress(ChildProcessError):  # `inherit` had closed the tree, and reaped it
+                    await anyio.to_thread.run_sync(os.waitpid, tree.recorder.pid, 0)
+            tree.close()
+
+
+@pytest.fixture
+async def left(tmp_path: Path) -> AsyncIterator[Left]:
+    one = Left(tmp_path)
+    yield one
+    await one.clean()
+
+
+async def test_a_child_that_ended_between_two_codes_of_one_process_tells_its_status(left: Left) -> None:
+    """After an upgrade it is a zombie of ours that nobody has asked."""
+    tree = await left.start("exit 7")
+    with anyio.fail_after(10):
+        await anyio.to_thread.run_sync(os.waitid, os.P_PID, tree.pid, os.WEXITED | os.WNOWAIT)
+
+    found = await left.inherit()
+
+    assert (found.lives, found.ended) == (False, 7)
+    assert found.saved is not None
+    assert left.trees.read() == ([], [])
+
+
+async def test_what_a_recorder_has_written_is_inherited(left: Left) -> None:
+    tree = await left.start("kill -9 $$", recorded=True)
+    await tree.exited()
+
+    found = await left.inherit()
+
+    assert (found.lives, found.ended) == (False, -9)
+    assert not left.trees.exit_path("kimi").exists()
+
+
+async def test_without_either_nobody_knows(left: Left) -> None:
+    tree = await left.start("exit 7")
+    await tree.exited()  # whoever asks first gets the only answer
+
+    assert (await left.inherit()).ended is None
+
+
+async def test_a_tree_that_lives_is_adopted_with_its_recorder(left: Left) -> None:
+    tree = await left.start("sleep 600", recorded=True)
+
+    found = await left.inherit()
+
+    assert found.tree is not None
+    assert found.tree.recorder == tree.recorder
+    found.tree.close()
