@@ -56,8 +56,9 @@ def draw(found: Any, columns: int) -> Iterator[str]:
     end = ready or max(span["start"] + span["seconds"] for span in spans)
     stall = _moment(found["stall_at"]) - begin if found["stall_at"] and not _over(found) else None
     length = max(end - begin, 1e-3)
-    usual = [] if _over(found) else list(_usual(spans, found["usual"], begin))
-    further = [moment for moment in (stall, _length(usual, begin)) if moment is not None and moment < _FAR * length]
+    usual = list(_usual(spans, found["usual"], begin))
+    ahead = () if _over(found) else (stall, _length(usual, begin))
+    further = [moment for moment in ahead if moment is not None and moment < _FAR * length]
     drawn = max(length, *further) if further else length
     drawn *= 1.0 if ready is None else 1 + _BEYOND
     label = max(_LABEL_MIN, *(len(_SLOW + span["rank"]) + 1 for span in spans))

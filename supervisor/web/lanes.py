@@ -166,14 +166,21 @@ class _Drawing:
         return _row("usual", self._picture(*bars), format_duration(self._usual[-1].end_s), "usual")
 
     def lane(self, rank: str) -> Html:
-        """One rank's bars over the usual ones."""
+        """One rank's bars over the usual ones; before its first one, what the launcher did for it."""
         spans = [span for span in self._start.timeline if span.rank == rank]
-        launch = [span for span in self._start.timeline if span.rank == "" and rank]
-        bars = [self._span(span) for span in (*launch, *spans)]
+        bars = [self._span(span) for span in (*(self._before(spans) if rank else ()), *spans)]
         view = next((view for view in self._start.ranks if view.rank == rank), None)
         slow = rank in self._slow
         note = _note(view) if view and self._starting else None
         return _row(rank or _LAUNCHER, self._picture(self._ghosts, *bars), note, "slow" if slow else "")
+
+    def _before(self, spans: Sequence[SpanView]) -> Iterable[SpanView]:
+        """The launcher goes on beside the ranks, with phases that would peep out between their bars."""
+        first = min((span.begin for span in spans), default=math.inf)
+        for span in self._start.timeline:
+            if span.rank == "" and span.begin < first:
+                end = self._end if span.end is None else span.end
+                yield msgspec.structs.replace(span, end=span.end if end < first else first)
 
     def _picture(self, *inner: Html) -> Html:
         lines = [

@@ -267,6 +267,7 @@ def test_the_axis_of_a_finished_start_ends_soon_after_it() -> None:
     assert lines == [
         "kimi, attempt 3: healthy after 1 m 40 s",
         "          0 s                             1 m 50 s",
+        "usual     WWWWWWWWWWWWWWWWWWWWWWWWWWWWWWW",
         "TP0       WWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWHHH",
         "          W weights 1 m 40 s (usually 1 m 30 s)",
         "          H healthy",

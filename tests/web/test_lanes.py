@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from supervisor.api.control import Clock
-from supervisor.snapshot import DeadlineView, ServerSnapshot
+from supervisor.snapshot import DeadlineView, ServerSnapshot, SpanView
 from supervisor.web.lanes import LANES, lanes
 from supervisor.web.stages import colour_of, stages
 from tests.api.fake import snapshot
@@ -45,6 +45,23 @@ def test_every_late_rank_stands_out() -> None:
     late = msgspec.structs.replace(made.start, lagging=tuple(f"TP{number}" for number in range(7)))
 
     assert len(kinds(drawn(msgspec.structs.replace(made, start=late)), "slow")) == 7
+
+
+def test_what_the_launcher_does_beside_the_ranks_does_not_peep_out_between_their_bars() -> None:
+    made = fleet.starting(ranks=1, slow="")
+    assert made.start is not None
+    begun = made.started or 0.0
+    spans = (
+        SpanView("", "launch", begun, begun + 30),
+        SpanView("", "tokenizer", begun + 30),
+        SpanView("TP0", "dist-init", begun + 20, begun + 40),
+        SpanView("TP0", "weights", begun + 60),
+    )
+    html = drawn(msgspec.structs.replace(made, start=msgspec.structs.replace(made.start, timeline=spans)))
+
+    assert "<title>launch: 20 s</title>" in html
+    assert "<title>dist-init: 20 s</title>" in html
+    assert "tokenizer" not in html
 
 
 def test_the_usual_start_lies_under_each_lane() -> None:
