@@ -25,7 +25,7 @@ _HIDE_CURSOR, _SHOW_CURSOR, _ERASE_BELOW, _ERASE_REST = "\x1b[?25l", "\x1b[?25h"
 
 def watch(client: Client, options: Namespace) -> int:
     """Until Ctrl-C, or for --count looks."""
-    painted = sys.stdout.isatty()
+    painted = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     looks = _looks(client, options, painted=painted)
     try:
         return _paint(looks) if painted else _tell(looks)

@@ -7,6 +7,7 @@ import os
 import pty
 import subprocess
 import sys
+import termios
 from typing import Any
 
 import msgspec
@@ -144,18 +145,35 @@ async def test_without_a_daemon_it_ends(sglctl: Sglctl) -> None:
     assert (await sglctl("watch", "--count", "1", socket="/nowhere/s")).code == 4
 
 
-async def test_a_terminal_is_repainted_and_gets_its_cursor_back(socket_path: str) -> None:
+async def on_a_terminal(socket_path: str, **environment: str) -> str:
+    """What two looks put on a screen of 80 columns and 24 rows."""
     main, side = pty.openpty()
+    termios.tcsetwinsize(side, (24, 80))
     try:
         command = [sys.executable, "-m", "supervisor.cli.main", "-s", socket_path, "watch", "--count", "2"]
         process = await asyncio.to_thread(
-            subprocess.run, [*command, "--interval", "10ms"], stdout=side, stderr=side, timeout=30
-        )
+            subprocess.run, [*command, "--interval", "10ms"], stdout=side, stderr=side, timeout=30,
+            env={**os.environ, "TERM": "xterm", **environment},
+        )  # fmt: skip
         painted = os.read(main, 65536).decode()
     finally:
         os.close(main)
         os.close(side)
     assert process.returncode == 0
+    return painted
+
+
+async def test_a_terminal_that_knows_no_escapes_gets_none(socket_path: str) -> None:
+    assert "\x1b" not in await on_a_terminal(socket_path, TERM="dumb")
+
+
+async def test_no_colour_where_none_is_wanted(socket_path: str) -> None:
+    assert "\x1b[32m" in await on_a_terminal(socket_path, NO_COLOR="")
+    assert "\x1b[32m" not in await on_a_terminal(socket_path, NO_COLOR="1")
+
+
+async def test_a_terminal_is_repainted_and_gets_its_cursor_back(socket_path: str) -> None:
+    painted = await on_a_terminal(socket_path)
     assert painted.count("kimi") == 2
     assert "\x1b[2A" in painted, "the second frame goes over the first"
     assert painted.endswith("\x1b[?25h")
