@@ -175,3 +175,19 @@ def test_shared_remedies_speak_in_each_engines_words() -> None:
 def test_flags_of_the_other_engine() -> None:
     found = facts(load_profile("vllm"), shlex.split("vllm serve m --tensor-parallel-size 4 --port 9"))
     assert (found.tensor_parallel, found.port, found.recognised) == (4, 9, True)
+
+
+@pytest.mark.parametrize(
+    ("command", "model"),
+    [
+        ("vllm serve /models/m --port 9", "/models/m"),
+        ("/opt/vllm/bin/vllm serve --port 9 --model /models/m", "/models/m"),
+        ("numactl -N 0 vllm serve org/m", "org/m"),
+        ("python -m vllm.entrypoints.openai.api_server --port 9", ""),
+        ("vllm serve", ""),
+        ("start.sh /models/m", ""),
+    ],
+)
+def test_a_model_without_a_flag(command: str, model: str) -> None:
+    assert facts(load_profile("vllm"), shlex.split(command)).model_path == model
+    assert facts(SGLANG, shlex.split("sglang serve /models/m")).model_path == ""

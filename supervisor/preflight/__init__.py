@@ -18,7 +18,16 @@ from supervisor.preflight.facts import (
     Request,
     RopeFacts,
 )
-from supervisor.preflight.rules import OptionNames, PackageRules, Rule, Rules, Severity, VariableNames, load_rules
+from supervisor.preflight.rules import (
+    OptionNames,
+    PackageRules,
+    Rule,
+    Rules,
+    Severity,
+    VariableNames,
+    has_rules,
+    load_rules,
+)
 
 __all__ = [
     "ConfigFacts",
@@ -43,6 +52,7 @@ __all__ = [
     "Rules",
     "Severity",
     "VariableNames",
+    "has_rules",
     "launch_of",
     "load_rules",
 ]

@@ -140,6 +140,11 @@ def load_rules(engine: str) -> Rules:
     return rules
 
 
+def has_rules(engine: str) -> bool:
+    """Whether the engine has rules of its own."""
+    return find(engine, "checks") is not None
+
+
 def _joined(own: VariableNames, general: VariableNames) -> VariableNames:
     named = {meaning: names for meaning, names in msgspec.structs.asdict(own).items() if names}
     return msgspec.structs.replace(general, **named)

@@ -59,7 +59,7 @@ def facts(profile: Profile, command: Sequence[str], host: str = "") -> CommandFa
     return CommandFacts(
         port=port,
         host=host or text(rules.host, rules.default_host),
-        model_path=text(rules.model),
+        model_path=text(rules.model) or (_first_word(profile, command) if rules.positional_model else ""),
         served_name=text(rules.served_name),
         tensor_parallel=number(rules.tensor_parallel, 1),
         data_parallel=number(rules.data_parallel, 1),
@@ -94,6 +94,17 @@ def recognises(profile: Profile, command: Sequence[str]) -> bool:
         return True
     phrases = [program.split() for program in profile.command.programs]
     return any(words[at : at + len(phrase)] == phrase for phrase in phrases for at in range(len(words)))
+
+
+def _first_word(profile: Profile, command: Sequence[str]) -> str:
+    """The word behind the engine's program or module, "" when it is an option or there is none."""
+    words = [word.rsplit("/", 1)[-1] for word in command]
+    phrases = [program.split() for program in profile.command.programs]
+    phrases += [["-m", module] for module in profile.command.modules]
+    found = [(at, phrase) for phrase in phrases for at in range(len(words)) if words[at : at + len(phrase)] == phrase]
+    ends = (at + len(phrase) for at, phrase in found)
+    following = next((command[end] for end in ends if end < len(command)), "")
+    return "" if following.startswith("-") else following
 
 
 def _modules(command: Sequence[str]) -> list[str]:

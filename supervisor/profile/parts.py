@@ -92,6 +92,7 @@ class CommandRules(Part, frozen=True):
     port: tuple[str, ...] = ()
     host: tuple[str, ...] = ()
     model: tuple[str, ...] = ()
+    positional_model: bool = False  # the word behind the program or module is the model, unless it is an option
     served_name: tuple[str, ...] = ()
     tensor_parallel: tuple[str, ...] = ()
     data_parallel: tuple[str, ...] = ()

@@ -20,6 +20,7 @@ from supervisor.preflight import (
     Request,
     Rules,
     Severity,
+    has_rules,
     launch_of,
     load_rules,
 )
@@ -173,7 +174,8 @@ def _completed(looked: Looked, config: ServerConfig, around: Surroundings, refus
     )
     missing = looked.missing_files | ({_ENV_FILE: refused} if refused else {})
     hidden = () if launched else (f"model and options: the command does not start {config.engine} itself",)
-    skipped = (*hidden, *looked.skipped, *around.skipped)
+    general = () if has_rules(config.engine) else (f"options: for {config.engine} there are no checks of its own",)
+    skipped = (*hidden, *general, *looked.skipped, *around.skipped)
     return msgspec.structs.replace(looked, machine=machine, missing_files=missing, skipped=skipped)
 
 

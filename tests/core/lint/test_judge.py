@@ -11,7 +11,7 @@ from supervisor.core.lint import lint, worst
 from supervisor.core.lint.case import given
 from supervisor.core.lint.table import TESTS
 from supervisor.core.lint.versions import parse, within
-from supervisor.preflight import Severity, load_rules
+from supervisor.preflight import Severity, has_rules, load_rules
 from supervisor.profile import profile_names
 from tests.core.lint.start import RULES, findings, names, start
 
@@ -42,7 +42,10 @@ def test_every_test_is_used_by_a_rule() -> None:
 
 
 def test_an_engine_without_rules_of_its_own_gets_the_general_ones() -> None:
-    assert {rule.name for rule in load_rules("vllm").rules} >= {"model-missing", "shards-broken", "port-held"}
+    general = {"model-missing", "shards-broken", "port-held"}
+    assert {rule.name for rule in load_rules("nobody").rules} >= general
+    assert {rule.name for rule in load_rules("vllm").rules} >= general | {"heads-divide"}
+    assert (has_rules("vllm"), has_rules("nobody")) == (True, False)
 
 
 def test_a_plain_start_has_no_findings() -> None:
