@@ -1,11 +1,10 @@
 """The engine's own router as a real process, in either dialect of its interface."""
 
+import http.client
 import json
 import os
 import signal
 import subprocess
-import urllib.error
-import urllib.request
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -30,7 +29,7 @@ class RealRouter:
             pytest.skip("the router is not installed: python -m bench.peers")
         self.port, self._metrics = free_ports(2)
         self.older = older
-        self._environment = host.environment
+        self._host = host
         self._log = host.root / f"router-{self.port}.out"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -45,6 +44,8 @@ class RealRouter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._host.daemon is not None:
+            self._host.daemon.end()  # its servers leave a router that is still there
         self.stop()
 
     def start(self) -> None:
@@ -55,7 +56,12 @@ class RealRouter:
         ]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                command, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                command,
+                env=self._host.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         until(lambda: self._answers("/liveness"), READY_LIMIT_S, f"the router answers, see {self._log}")
 
@@ -72,21 +78,25 @@ class RealRouter:
 
     def add(self, url: str) -> None:
         """As somebody else would."""
-        request = urllib.request.Request(
-            f"{self.url}/workers", json.dumps({"url": url}).encode(), {"content-type": "application/json"}
-        )
-        urllib.request.urlopen(request, timeout=10).close()
+        self._ask("POST", "/workers", json.dumps({"url": url}).encode())
 
     def _get(self, path: str) -> Any:
-        with urllib.request.urlopen(f"{self.url}{path}", timeout=10) as answer:
-            return json.loads(answer.read())
+        return json.loads(self._ask("GET", path))
 
     def _answers(self, path: str) -> bool:
         try:
-            urllib.request.urlopen(f"{self.url}{path}", timeout=5).close()
-        except (urllib.error.URLError, OSError):
+            self._ask("GET", path)
+        except (OSError, http.client.HTTPException):
             return False
         return True
+
+    def _ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        try:
+            connection.request(method, path, body, {"content-type": "application/json"})
+            return connection.getresponse().read()
+        finally:
+            connection.close()
 
 
 def _installed(python: Path) -> bool:
