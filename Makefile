@@ -11,7 +11,7 @@ SYSCONFDIR ?= /etc
 PROGRAM = $(PREFIX)/lib/sglang-supervisor
 STAGED = $(DESTDIR)$(PROGRAM)
 
-.PHONY: help venv demo test check format slow soak real bench docs screenshots wheel install files constraints clean
+.PHONY: help venv demo test check format slow soak faults real bench docs screenshots wheel install files constraints clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ slow: $(STAMP) ## the tests that take longer
 
 soak: $(STAMP) ## random histories of whole hosts: MINUTES=5
 	$(BIN)/python -m tests.fleet.soak --minutes $(or $(MINUTES),5)
+
+faults: $(STAMP) ## the fault matrix, thoroughly, into docs/faults.md (some minutes; root for all of it)
+	$(BIN)/python -m tests.faults.report
 
 real: $(STAMP) ## a real SGLang on the CPU, supervised from end to end
 	$(BIN)/python tests/real/setup_sglang_cpu.py || [ $$? -eq 75 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
@@ -10,7 +9,7 @@ from functools import partial
 
 from tests.e2e.gpus import GIB, MemoryHolder
 from tests.e2e.host import until
-from tests.faults.row import Row
+from tests.faults.row import THOROUGH, Row
 from tests.faults.scene import Scene
 
 PHASES = (
@@ -20,7 +19,8 @@ PHASES = (
 SPECULATIVE = ("--speculative-algorithm", "EAGLE", "--speculative-draft-model-path", "/models/draft")
 PATIENT = {phase: {"stall": "10m", "limit": "1h"} for phase in (*PHASES, "target-graph")}
 SHORT = {phase: {"stall": "3s", "limit": "1h"} for phase in (*PHASES, "tokenizer", "target-graph")}
-PAUSE_S = float(os.environ.get("FAULTS_PAUSE_S", "12"))  # `make faults` takes the minute
+PAUSE_S = 60.0 if THOROUGH else 10.0
+KILLS = 8 if THOROUGH else 4
 
 
 def killed_in_every_phase(scene: Scene) -> str:
@@ -46,9 +46,9 @@ def killed_in_every_state(scene: Scene) -> str:
     scene.fake("stopped", autostart=False)
     scene.fake("starting", "--scenario", "stall:phase=weights", sole=True, deadlines=PATIENT)
     scene.bad("running")
-    scene.bad("draining", manner="deaf", stop={"grace": "15s"})
+    scene.bad("draining", manner="deaf", stop={"grace": "12s"})
     scene.fake("stopping", "--scenario", "stall:phase=weights", "--scenario", "ignore-term", sole=True,
-               deadlines=PATIENT, stop={"startup_grace": "15s"})  # fmt: skip
+               deadlines=PATIENT, stop={"startup_grace": "12s"})  # fmt: skip
     scene.add("backoff", ["/bin/false"], restart={"backoff": "10m", "backoff_max": "10m"})
     scene.add("fatal", ["/no/such/program"])
     scene.engine("reclaiming", gpus=[0])
@@ -85,16 +85,15 @@ def killed_again_and_again(scene: Scene) -> str:
     """A little later each time, so that the moment wanders through note, spawn, adoption and stop."""
     scene.fake("kimi", "--tp", "2", sole=True)
     scene.bad("quick")
-    kills = 8
-    for step in range(kills):
+    for step in range(KILLS):
         daemon = scene.launch()
         daemon.wait_until_said("ready")
-        threading.Event().wait(0.05 * step)  # the moment of the kill itself, not a wait for anything
+        threading.Event().wait(0.4 * step / KILLS)  # the moment of the kill itself, not a wait for anything
         daemon.kill()
     scene.start()
     scene.is_running("kimi", 60)
     scene.is_running("quick")
-    return f"{kills} kills, {scene.starts('kimi')} + {scene.starts('quick')} starts of two servers, never two at once"
+    return f"{KILLS} kills, {scene.starts('kimi')} + {scene.starts('quick')} starts of two servers, never two at once"
 
 
 def stopped_for_long(scene: Scene) -> str:

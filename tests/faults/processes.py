@@ -96,7 +96,7 @@ def no_processes(scene: Scene) -> str:
         told = os.strerror(number)
         until(lambda told=told: told in scene.show("dies")["lifecycle"]["reason"], 20, "it says why")
         tries = scene.show("dies")["attempt"]
-        until(lambda tries=tries: scene.show("dies")["attempt"] > tries + 6, 30, "it is tried beyond the budget")
+        until(lambda tries=tries: scene.show("dies")["attempt"] > tries + 4, 30, "it is tried beyond the budget")
         reasons.append(told)
         scene.world.allow_processes()
         victim = scene.is_running("dies")["pid"]
@@ -189,7 +189,6 @@ ROWS = (
         "servers that ignore TERM, leave zombies, have no first thread, change their title; daemon killed meanwhile",
         "adopted, none taken for another, all stopped",
         manners,
-        quick=True,
     ),
     Row(
         "leader stopped by SIGSTOP for a while; rank stopped for good",

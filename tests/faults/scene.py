@@ -8,6 +8,7 @@ import itertools
 import json
 import re
 import shutil
+import statistics
 import sys
 import threading
 import time
@@ -36,13 +37,20 @@ class Observer:
     """Asks for the status again and again, and keeps the worst answer. Use as a context manager."""
 
     def __init__(self, socket: str) -> None:
-        self.answers = 0
-        self.worst_s = 0.0
-        self.worst_lag_s = 0.0
+        self.took_s: list[float] = []
+        self.worst_lag_s: float | None = None
         self.unanswered: list[str] = []
         self._socket = socket
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._ask_on_and_on, daemon=True)
+
+    @property
+    def worst_s(self) -> float:
+        return max(self.took_s, default=0.0)
+
+    @property
+    def usual_s(self) -> float:
+        return statistics.median(self.took_s or [0.0])
 
     def __enter__(self) -> Observer:
         self._thread.start()
@@ -69,18 +77,18 @@ class Observer:
     def _ask(self) -> None:
         begun = time.monotonic()
         api.get(self._socket, "/v1/servers", ANSWER_LIMIT_S)
-        self.worst_s = max(self.worst_s, time.monotonic() - begun)
-        self.answers += 1
+        self.took_s.append(time.monotonic() - begun)
 
     def _measure_lag(self) -> None:
-        page = metrics(self._socket)
-        self.worst_lag_s = max([self.worst_lag_s, *(float(found) for found in _LAG.findall(page))])
+        found = _LAG.findall(page(self._socket, "/metrics"))
+        if (lag_s := max(map(float, found), default=0.0)) > 0:  # 0: it has not measured any yet
+            self.worst_lag_s = max(self.worst_lag_s or 0.0, lag_s)
 
 
-def metrics(socket: str) -> str:
+def page(socket: str, target: str) -> str:
     connection = api.UnixConnection(socket, ANSWER_LIMIT_S)
     try:
-        connection.request("GET", "/metrics")
+        connection.request("GET", target)
         return connection.getresponse().read().decode()
     finally:
         connection.close()
@@ -135,7 +143,10 @@ class Scene(GpuHost):
         return self.show(name)
 
     def metrics(self) -> str:
-        return metrics(self.socket)
+        return self.page("/metrics")
+
+    def page(self, target: str) -> str:
+        return page(self.socket, target)
 
     def said_lines(self) -> int:
         return self.said().count("\n")
@@ -161,8 +172,8 @@ class Scene(GpuHost):
         finally:
             before = self.observer
             self.observer = Observer(self.socket)
-            self.observer.answers, self.observer.worst_s = before.answers, before.worst_s
-            self.observer.worst_lag_s, self.observer.unanswered = before.worst_lag_s, before.unanswered
+            self.observer.took_s, self.observer.unanswered = before.took_s, before.unanswered
+            self.observer.worst_lag_s = before.worst_lag_s
             self.observer.__enter__()
 
     # --- the reckoning -------------------------------------------------------------------------------------------
