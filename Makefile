@@ -6,12 +6,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
 TESTS ?= tests
+BOM := cyclonedx-bom==7.5.0
 PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 PROGRAM = $(PREFIX)/lib/sglang-supervisor
 STAGED = $(DESTDIR)$(PROGRAM)
 
-.PHONY: help venv demo test check format slow soak faults real bench docs screenshots wheel install files constraints clean
+.PHONY: help venv demo test check format slow soak faults real bench docs screenshots wheel dist lock install files constraints clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -66,6 +67,21 @@ screenshots: $(STAMP) ## pictures of the status page for docs/ (needs chromium)
 
 wheel: $(STAMP) ## build dist/*.whl
 	$(BIN)/python -m build --wheel --no-isolation
+
+# The time inside the archives is that of the last commit, so that everybody builds the same bytes.
+dist: $(STAMP) ## build dist/*.whl and dist/*.tar.gz, the same bytes everywhere
+	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CHANGELOG.md)} \
+	    $(BIN)/python -m build --no-isolation
+	sha256sum dist/*
+
+lock: $(STAMP) ## build/lock.txt (hashes of everything that is installed) and build/sbom.json (CycloneDX)
+	mkdir -p build
+	$(PIP) install --quiet --dry-run --ignore-installed --report build/report.json --constraint constraints.txt .
+	$(BIN)/python .ci/lock.py < build/report.json > build/lock.txt
+	[ -x build/bom/bin/cyclonedx-py ] || $(PYTHON) -m venv build/bom
+	build/bom/bin/python -m pip --disable-pip-version-check install --quiet '$(BOM)'
+	build/bom/bin/cyclonedx-py requirements build/lock.txt --pyproject pyproject.toml --output-reproducible \
+	    --of JSON -o build/sbom.json
 
 # The environment is made beside the old one and takes its place at once: a daemon that runs from it meets no half of it.
 install: files ## program, unit, accounts and an example: PREFIX=/usr/local SYSCONFDIR=/etc DESTDIR=

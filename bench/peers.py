@@ -7,6 +7,8 @@ from pathlib import Path
 
 SUPERVISORD = "supervisor==4.3.0"
 SCHEMATHESIS = "schemathesis==4.32.5"
+PIPX = "pipx==1.18.4"
+UV = "uv==0.13.9"
 ROUTER = "sglang-router==0.3.2"
 OLDER_ROUTER = "sglang-router==0.1.9"  # speaks the older dialect
 
@@ -31,6 +33,11 @@ def router_folders() -> tuple[Path | None, ...]:
     return _folder(ROUTER, "sglang-router"), _folder(OLDER_ROUTER, "wheel", "wheel")
 
 
+def installer_folders() -> list[Path | None]:
+    """The bin folders of pipx and uv, which install the wheel as other people do."""
+    return [_folder(PIPX, "pipx"), _folder(UV, "uv")]
+
+
 def place(requirement: str) -> Path:
     """The bin folder, whether it is there or not."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -51,4 +58,4 @@ def _folder(requirement: str, program: str, *more: str) -> Path | None:
 
 
 if __name__ == "__main__":
-    sys.exit(None in (supervisord_folder(), schemathesis_folder(), *router_folders()))
+    sys.exit(None in (supervisord_folder(), schemathesis_folder(), *router_folders(), *installer_folders()))

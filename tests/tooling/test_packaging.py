@@ -72,7 +72,10 @@ def test_the_wheel_carries_every_file_of_the_package(wheel: zipfile.ZipFile) -> 
 def test_the_wheel_holds_nothing_but_the_package(wheel: zipfile.ZipFile) -> None:
     tops = {name.partition("/")[0] for name in wheel.namelist()}
 
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"supervisor"}
+    assert {top for top in tops if not top.endswith((".dist-info", ".data"))} == {"supervisor"}
+    pages = [name for name in wheel.namelist() if ".data/" in name]
+    assert all("/share/man/" in name for name in pages), "beside the package the wheel has manual pages alone"
+    assert len(pages) == 3
 
 
 def test_both_commands_are_installed(wheel: zipfile.ZipFile) -> None:
@@ -84,7 +87,8 @@ def test_both_commands_are_installed(wheel: zipfile.ZipFile) -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["venv", "demo", "test", "check", "slow", "real", "bench", "docs", "wheel", "constraints", "clean"]
+    "target",
+    ["venv", "demo", "test", "check", "slow", "real", "bench", "docs", "wheel", "dist", "lock", "constraints", "clean"],
 )
 def test_make_knows_the_target(target: str) -> None:
     command = ["make", "--dry-run", "--always-make", target]
