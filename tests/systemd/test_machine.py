@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import supervisor
 from tests.systemd.machine import BIN, ROOT, Machine, until, why_not
 
 pytestmark = [
@@ -24,6 +25,7 @@ CONFIG = "/etc/sglang-supervisor/supervisor.toml"
 FABRIC = "nvidia-fabricmanager.service"
 BOOT = "sglsup-boot.target"
 LIMIT_S = 40.0
+SITE = "/opt/sglsup-site"
 CAP_SYS_RESOURCE = 24
 
 # The unit is the real one; only what would make the tests slow, and the program's place, are others.
@@ -31,6 +33,7 @@ _DROP_IN = f"""
 [Service]
 ExecStart=
 ExecStart={BIN}/sglsup daemon -c {CONFIG}
+Environment=PYTHONPATH={SITE}
 RestartSec=100ms
 WatchdogSec=3s
 TimeoutStopSec=30s
@@ -214,6 +217,72 @@ def test_a_restart_leaves_the_servers_alone(service: Service) -> None:
     assert service.said("asked systemd for its job")[-1]["job"] == "restart"
     assert "down" not in [change["to"] for change in service.said("goal")[goals:]], "the old daemon stopped nothing"
     service.assert_server_outlived_the_daemon(server)
+
+
+@pytest.mark.slow
+def test_an_upgrade_keeps_process_servers_and_systemds_view(service: Service) -> None:
+    """The new version comes first on the path of modules, where nothing was when the daemon was started."""
+    daemon, server, restarts = service.pid, service.server_pid(), service.restarts()
+    began = service.machine.property(UNIT, "ExecMainStartTimestampMonotonic")
+    parent = service.machine.ok("ps", "-o", "ppid=", "-p", str(server)).strip()
+    install(service.machine, "9.9.9")
+
+    try:
+        told = service.ctl("upgrade")
+
+        assert told.endswith("-> 9.9.9\n")
+        assert service.ctl("version") == "9.9.9\n"
+        until(lambda: service.machine.state(UNIT) == "active", LIMIT_S, "READY follows RELOADING", service.status)
+        assert (service.pid, service.restarts()) == (daemon, restarts)
+        assert service.machine.property(UNIT, "ExecMainStartTimestampMonotonic") == began
+        assert service.machine.ok("ps", "-o", "ppid=", "-p", str(server)).strip() == parent
+        service.assert_server_outlived_the_daemon(server)
+        service.machine.ok("sleep", "4")  # longer than WatchdogSec
+        assert (service.pid, service.machine.state(UNIT)) == (daemon, "active"), "the watchdog is fed"
+        assert service.machine.property(UNIT, "WatchdogUSec") == "3s"
+        assert service.said("upgraded")[-1]["after"] == "9.9.9"
+        service.machine.systemctl("reload", UNIT)
+        assert service.pid == daemon
+    finally:
+        install(service.machine, supervisor.__version__)
+        service.ctl("upgrade")  # the other tests are about the version as it is
+    service.assert_server_outlived_the_daemon(server)
+
+
+def install(machine: Machine, version: str) -> None:
+    """A copy of the package that says that it is of another version."""
+    package = os.path.dirname(supervisor.__file__)
+    machine.ok("mkdir", "-p", f"{SITE}.new")
+    machine.ok("cp", "-r", package, f"{SITE}.new/supervisor")
+    machine.ok("sed", "-i", f's/^__version__ = .*/__version__ = "{version}"/', f"{SITE}.new/supervisor/__init__.py")
+    machine.ok("sh", "-c", f"rm -rf {SITE}; mv {SITE}.new {SITE}")
+
+
+@pytest.mark.slow
+def test_an_upgrade_keeps_the_socket_that_systemd_passed(service: Service) -> None:
+    service.machine.systemctl("stop", UNIT)
+    service.machine.systemctl("start", SOCKET_UNIT)
+    service.ctl("wait", "kimi", "--timeout", f"{LIMIT_S:g}s")
+    inode, daemon = service.machine.ok("stat", "-c", "%i", SOCKET), service.pid
+
+    service.ctl("upgrade")
+
+    assert (service.machine.ok("stat", "-c", "%i", SOCKET), service.pid) == (inode, daemon)
+    assert service.machine.state(SOCKET_UNIT) == "active"
+    service.ctl("status")
+    service.machine.systemctl("stop", SOCKET_UNIT, UNIT)
+    assert service.copies() == set()
+
+
+@pytest.mark.slow
+def test_a_stop_during_an_upgrade_is_no_less_a_stop(service: Service) -> None:
+    service.machine.run("sh", "-c", f"{BIN}/sglctl upgrade --timeout 1s >/dev/null 2>&1 &")
+    until(lambda: service.said("makes way for the new code"), LIMIT_S, "the upgrade is under way", service.status)
+
+    service.machine.systemctl("stop", UNIT)
+
+    assert service.machine.property(UNIT, "Result") == "success"
+    assert service.copies() == set()
 
 
 def test_a_stop_stops_the_servers(service: Service) -> None:
