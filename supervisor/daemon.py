@@ -25,6 +25,7 @@ from supervisor.api.control import Applied, ChangeRefusedError, Clock, DaemonInf
 from supervisor.api.pulse import Pulse
 from supervisor.config import CgroupUse, Config, ConfigError, Differences, GroupConfig, load
 from supervisor.core.fleetends import by_need
+from supervisor.core.fleetview import FleetView
 from supervisor.core.gpus import GpusView
 from supervisor.core.lifecycle import RESTING, WITHOUT_DEVICES, State
 from supervisor.core.rolling import Roll, RollKind, summary
@@ -408,9 +409,10 @@ class Daemon:
 
     def _with_devices(self, snapshot: ServerSnapshot) -> ServerSnapshot:
         leased, routers = self._devices.leased(snapshot.name), self._routing.views(snapshot.name)
-        if not leased and not routers:
+        ends = self._ends.why(snapshot.name)
+        if not leased and not routers and not ends:
             return snapshot
-        return msgspec.structs.replace(snapshot, gpus=leased or snapshot.gpus, routers=routers)
+        return msgspec.structs.replace(snapshot, gpus=leased or snapshot.gpus, routers=routers, ends=ends)
 
     def clock(self) -> Clock:
         """Now."""
@@ -462,6 +464,10 @@ class Daemon:
     async def remove_server(self, name: str, by: str) -> None:
         """Take out a server that is at rest."""
         await self._changes.remove(name, by)
+
+    def fleet(self) -> FleetView:
+        """Who starts, who waits for a start, and when all will be ready."""
+        return self._fleet.view()
 
     def rolling(self) -> Roll | None:
         """The rolling restart or update under way, else the last one."""

@@ -205,5 +205,6 @@ class ServerSnapshot(msgspec.Struct, frozen=True):
     findings: tuple[str, ...] = ()  # of the preflight before the last start, the gravest first
     maintenance: FacetView | None = None  # on: paused; None is off
     incidents: tuple[IncidentView, ...] = ()  # the newest last
+    ends: str = ""  # whose end is waited for until this one is ended
     drain: DrainView | None = None  # while it drains
     routers: tuple[RouterView, ...] = ()

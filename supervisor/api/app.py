@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from supervisor.api import configuration, events, gpus, logs, past, probes, rolling, servers, wire
+from supervisor.api import configuration, events, gpus, groups, logs, past, probes, rolling, servers, wire
 from supervisor.api.access import Access, Role
 from supervisor.api.control import Control, UpgradeRefusedError
 from supervisor.api.limits import DEFAULTS, Limits
@@ -55,6 +55,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *logs.OPERATIONS,
     *configuration.OPERATIONS,
     *rolling.OPERATIONS,
+    *groups.OPERATIONS,
     Operation("GET", "/v1/info", "showInfo", "Facts about the daemon", show_info, wire.Info),
     Operation(
         "POST",

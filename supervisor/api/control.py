@@ -9,6 +9,7 @@ import msgspec
 
 from supervisor.api.pulse import Pulse
 from supervisor.config import Config, Differences
+from supervisor.core.fleetview import FleetView
 from supervisor.core.gpuviews import GpusView
 from supervisor.core.rolling import Roll, RollKind
 from supervisor.events import (
@@ -164,6 +165,10 @@ class Control(Protocol):
 
     async def remove_server(self, name: str, by: str) -> None:
         """Take out a server that is at rest. Raises ChangeRefusedError; KeyError when there is no such server."""
+        ...
+
+    def fleet(self) -> FleetView:
+        """Who starts, who waits for a start, and when all will be ready."""
         ...
 
     def rolling(self) -> Roll | None:

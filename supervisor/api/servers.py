@@ -62,7 +62,8 @@ class WaitQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 async def list_servers(call: Call) -> Response:
     clock = call.control.clock()
     servers = tuple(_shown(call, snapshot, clock) for snapshot in call.control.snapshots())
-    return answer(wire.Servers(at=wire.iso(clock.wall), servers=servers))
+    starts = wire.starts(call.control.fleet(), clock)
+    return answer(wire.Servers(at=wire.iso(clock.wall), servers=servers, starts=starts))
 
 
 async def show_status(call: Call) -> Response:
@@ -71,7 +72,8 @@ async def show_status(call: Call) -> Response:
     snapshots = call.control.snapshots()
     shown = snapshots if call.local else [public_server(snapshot) for snapshot in snapshots]
     servers = tuple(wire.Brief(one.name, state_of(one).name, describe(one, clock), is_healthy(one)) for one in shown)
-    return answer(wire.Status(at=wire.iso(clock.wall), servers=servers))
+    starts = wire.starts(call.control.fleet(), clock)
+    return answer(wire.Status(at=wire.iso(clock.wall), servers=servers, starts=starts))
 
 
 async def show_server(call: Call) -> Response:

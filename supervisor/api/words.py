@@ -58,7 +58,7 @@ def is_healthy(snapshot: ServerSnapshot) -> bool:
 def describe(snapshot: ServerSnapshot, clock: Clock) -> str:
     """The third column of `status`."""
     paused = [] if snapshot.maintenance is None else ["paused"]
-    parts = [_main_part(snapshot, clock), *_routers(snapshot), *_restarts(snapshot), *paused]
+    parts = [_main_part(snapshot, clock), *_routers(snapshot), *_restarts(snapshot), *paused, snapshot.ends]
     return ", ".join(part for part in parts if part)
 
 

@@ -26,9 +26,12 @@ def start(client: Client, options: Namespace) -> int:
         if not answer["changed"] and not options.wait:
             say(f"{clean(name)}: ERROR (already started)")
             return codes.OK  # as supervisorctl has it
-        return _reach(client, name, "healthy", options.timeout, "started") if options.wait else _done(name, "started")
+        return codes.OK if options.wait else _done(name, "started")
 
-    return _each(client, options.names, one)
+    def healthy(name: str) -> int:
+        return _reach(client, name, "healthy", options.timeout, "started")
+
+    return _each(client, options.names, one, healthy if options.wait else None)
 
 
 def stop(client: Client, options: Namespace) -> int:
@@ -80,11 +83,12 @@ def restart(client: Client, options: Namespace) -> int:
 
     def one(name: str) -> int:
         client.post(f"/v1/servers/{segment(name)}/restart", {"reason": options.reason})
-        if options.wait:
-            return _reach(client, name, "healthy", options.timeout, "restarted")
-        return _done(name, "restarted")
+        return codes.OK if options.wait else _done(name, "restarted")
 
-    return _each(client, options.names, one)
+    def healthy(name: str) -> int:
+        return _reach(client, name, "healthy", options.timeout, "restarted")
+
+    return _each(client, options.names, one, healthy if options.wait else None)
 
 
 def send_signal(client: Client, options: Namespace) -> int:
@@ -143,9 +147,15 @@ def shutdown(client: Client, options: Namespace) -> int:
     return codes.OK
 
 
-def _each(client: Client, names: list[str], one: Callable[[str], int]) -> int:
-    """All names are tried; a failure of one does not hide the others."""
-    return codes.worst([_tried(one, name) for name in _expand(client, names)])
+def _each(client: Client, names: list[str], one: Callable[[str], int], then: Callable[[str], int] | None = None) -> int:
+    """All names are tried; a failure of one does not hide the others. `then` follows when all have been asked.
+
+    One may wait for another of them, so that nobody is waited for before that one has been asked.
+    """
+    results = {name: _tried(one, name) for name in _expand(client, names)}
+    if then is not None:
+        results |= {name: _tried(then, name) for name, code in results.items() if code == codes.OK}
+    return codes.worst(list(results.values()))
 
 
 def _tried(one: Callable[[str], int], name: str) -> int:

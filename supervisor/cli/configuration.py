@@ -42,6 +42,7 @@ def reread(client: Client, options: Namespace) -> int:
         _print_keys(server["keys"], {"restart": "restart needed", "live": "live"})
     if not changes["servers"]:
         say("No config updates to processes")
+    _print_keys(changes.get("groups", []), {"live": "live"})
     _print_keys(changes["daemon"], _NEXT_START)
     return codes.OK
 
@@ -101,6 +102,9 @@ def update(client: Client, options: Namespace) -> int:
     everybody = not names or "all" in names
     changes = [one for one in read["differences"]["servers"] if everybody or one["name"] in names]
     results = [_updated(client, one, live=options.live) for one in changes]
+    if everybody and not changes and read["differences"].get("groups"):
+        client.post("/v1/config/update", {"names": [], "free_only": True})
+    _print_keys(read["differences"].get("groups", []), {"live": "live"})
     _print_keys(read["differences"]["daemon"], _NEXT_START)
     return codes.worst([*results, codes.UNKNOWN if unknown else codes.OK])
 

@@ -7,7 +7,7 @@ import re
 import signal
 import sys
 
-from supervisor.cli import codes, reading
+from supervisor.cli import codes, groups, reading
 from supervisor.cli.connection import Client, RefusedError, UnreachableError, socket_path
 from supervisor.cli.text import complain, complain_each, width
 from supervisor.cli.verbs import VERBS
@@ -76,7 +76,8 @@ def _run_on_hosts(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     try:
-        code: int = options.verb(_client(options), options)
+        client = _client(options)
+        code: int = groups.run(client, options) if groups.named(options) else options.verb(client, options)
         return code
     except UnreachableError as error:
         complain(str(error))

@@ -7,6 +7,7 @@ import sys
 
 from supervisor.cli import codes
 from supervisor.cli.connection import LostError, RefusedError, UnreachableError
+from supervisor.cli.duration import words
 from supervisor.cli.text import LogCleaner, as_json, clean, coloured, complain, fitted, local, plain_name, say, width
 
 TYPE_CHECKING = False
@@ -31,15 +32,26 @@ def status(client: Client, options: Namespace) -> int:
     answer = client.get("/v1/servers" if options.json else "/v1/status")
     shown, unknown = _select(answer["servers"], options.names)
     if options.json:
-        say(as_json({"at": answer["at"], "servers": shown}))
+        say(as_json({"at": answer["at"], "servers": shown, "starts": answer.get("starts")}))
         for name in unknown:
             complain(f"{name}: ERROR (no such process)")
     else:
         _print_rows(shown, unknown)
+        if sys.stdout.isatty() and answer.get("starts"):
+            say(starts_line(answer["starts"]))
     if unknown:
         return codes.UNKNOWN
     bad = any(not server["healthy"] if options.check else server["state"] in _DOWN for server in shown)
     return codes.NOT_RUNNING if bad else codes.OK
+
+
+def starts_line(starts: Any) -> str:
+    """How far a boot has come: who starts, who waits, and when all will be ready as far as anybody can tell."""
+    counts = f"{len(starts['starting'])} starting, {len(starts['waiting'])} waiting for their start"
+    if starts["ready_s"] is None:
+        return counts
+    known = f"not counting {clean(', '.join(starts['unknown']))}: " if starts["unknown"] else ""
+    return f"{counts}; {known}all ready in about {words(max(60.0, starts['ready_s']))}"
 
 
 def status_of_hosts(clients: dict[str, Client], options: Namespace) -> int:

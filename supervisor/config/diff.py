@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec.structs import replace
 
 from supervisor.config.model import Config, RouterConfig, ServerConfig
 from supervisor.config.secrets import HIDDEN, is_secret, mask_command
@@ -62,6 +63,7 @@ class Differences(msgspec.Struct, frozen=True):
 
     servers: tuple[ServerChange, ...]
     daemon: tuple[KeyChange, ...]
+    groups: tuple[KeyChange, ...] = ()
 
 
 def differences(running: Config, read: Config) -> Differences:
@@ -74,7 +76,12 @@ def differences(running: Config, read: Config) -> Differences:
             *_keys("daemon", _plain(running.daemon), _plain(read.daemon)),
             *_keys("router", _routers(running, read), _routers(read, running)),
         ),
+        groups=tuple(replace(one, price="live") for one in _keys("group", _groups(running), _groups(read))),
     )
+
+
+def _groups(config: Config) -> dict[str, Any]:
+    return {name: _plain(group) for name, group in config.groups.items()}
 
 
 def _server(before: ServerConfig | None, after: ServerConfig | None, name: str) -> ServerChange | None:

@@ -27,6 +27,7 @@ from supervisor.api.limits import DEFAULTS, Limits
 from supervisor.api.pulse import Pulse
 from supervisor.api.serve import Binding, bind_tcp, bind_unix, serving
 from supervisor.config import Config, Differences, ServerConfig, differences, load
+from supervisor.core.fleetview import FleetView
 from supervisor.core.gpuviews import GpusView, GpuView
 from supervisor.core.rolling import Roll, RollKind, RollState, begin
 from supervisor.snapshot import FacetView, ServerSnapshot
@@ -73,6 +74,7 @@ class FakeControl:
         self.audited: list[tuple[str, str, str]] = []
         self.answers: list[tuple[str, str, int]] = []
         self.roll: Roll | None = None
+        self.starts = FleetView()
         self.routers: tuple[RouterFacts, ...] = ()
         self.refuses = ""
         self._waiting = 0
@@ -102,6 +104,9 @@ class FakeControl:
 
     def clock(self) -> Clock:
         return self.now
+
+    def fleet(self) -> FleetView:
+        return self.starts
 
     def rolling(self) -> Roll | None:
         return self.roll

@@ -11,6 +11,7 @@ from supervisor.api import servers, waiting
 from supervisor.api.operation import Call, RefusedError
 from supervisor.api.supervisord.codec import FaultCode, FaultError, capped, xml_text
 from supervisor.api.words import SIGNALABLE, UP, State, describe, state_of
+from supervisor.config.groups import members
 from supervisor.events import SignalRequested, StartRequested, StopRequested
 from supervisor.snapshot import ServerSnapshot
 
@@ -26,12 +27,14 @@ def find(call: Call, name: str) -> ServerSnapshot:
     return snapshot
 
 
-def find_group(call: Call, name: str) -> ServerSnapshot:
-    """The one server of a group."""
-    snapshot = call.control.snapshot(name)
-    if snapshot is None:
+def find_group(call: Call, name: str) -> list[str]:
+    """The members of a group in their order; a server is a group of its own name. Faults with BAD_NAME."""
+    if call.control.snapshot(name) is not None:
+        return [name]
+    config = call.control.config()
+    if name not in config.groups:
         raise FaultError(FaultCode.BAD_NAME, name[:80])
-    return snapshot
+    return list(members(config, name))
 
 
 def _is_group(name: str) -> bool:
@@ -121,18 +124,28 @@ async def signal_process(call: Call, name: str, signal: str) -> Any:
 
 
 async def start_group(call: Call, name: str, wait: bool = True) -> list[dict[str, Any]]:
-    find_group(call, name)
-    return await each([name], lambda one: start_process(call, one, wait), skip=(FaultCode.ALREADY_STARTED,))
+    return await each(
+        find_group(call, name), lambda one: start_process(call, one, wait), (FaultCode.ALREADY_STARTED,), name
+    )
 
 
 async def stop_group(call: Call, name: str, wait: bool = True) -> list[dict[str, Any]]:
-    find_group(call, name)
-    return await each([name], lambda one: stop_process(call, one, wait), skip=(FaultCode.NOT_RUNNING,))
+    """Asked one after another, the last member first: the daemon has each wait for those that were asked before it."""
+    wanted = [one for one in reversed(find_group(call, name)) if state_of(find(call, one)) in UP]
+    for one in wanted:
+        await call.control.request(one, StopRequested(by=call.by))
+
+    async def gone(one: str) -> None:
+        if wait:
+            await waiting.outcome(call.control, one, waiting.stopped)
+
+    return await each(wanted, gone, group=name)
 
 
 async def signal_group(call: Call, name: str, signal: str) -> list[dict[str, Any]]:
-    find_group(call, name)
-    return await each([name], lambda one: signal_process(call, one, signal), skip=(FaultCode.NOT_RUNNING,))
+    return await each(
+        find_group(call, name), lambda one: signal_process(call, one, signal), (FaultCode.NOT_RUNNING,), name
+    )
 
 
 async def start_all(call: Call, wait: bool = True) -> list[dict[str, Any]]:
@@ -152,7 +165,7 @@ def names_of(call: Call) -> list[str]:
 
 
 async def each(
-    names: list[str], one: Callable[[str], Awaitable[Any]], skip: tuple[FaultCode, ...] = ()
+    names: list[str], one: Callable[[str], Awaitable[Any]], skip: tuple[FaultCode, ...] = (), group: str = ""
 ) -> list[dict[str, Any]]:
     """All at once, told in order of names; whom the request does not concern is left out, as supervisord does."""
     rows: dict[str, dict[str, Any]] = {}
@@ -160,10 +173,10 @@ async def each(
     async def tell(name: str) -> None:
         try:
             await one(name)
-            rows[name] = _row(name, FaultCode.SUCCESS, "OK")
+            rows[name] = _row(name, FaultCode.SUCCESS, "OK", group)
         except FaultError as fault:
             if fault.code not in skip:
-                rows[name] = _row(name, fault.code, str(fault))
+                rows[name] = _row(name, fault.code, str(fault), group)
 
     async with anyio.create_task_group() as tasks:
         for name in names:
@@ -171,5 +184,5 @@ async def each(
     return [rows[name] for name in names if name in rows]
 
 
-def _row(name: str, status: FaultCode, description: str) -> dict[str, Any]:
-    return {"name": name, "group": name, "status": int(status), "description": xml_text(description)}
+def _row(name: str, status: FaultCode, description: str, group: str) -> dict[str, Any]:
+    return {"name": name, "group": group or name, "status": int(status), "description": xml_text(description)}

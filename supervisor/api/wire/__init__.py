@@ -1,6 +1,7 @@
 """What the control socket says, as types: the one place where snapshots become JSON."""
 
 from supervisor.api.wire.daemon import API_VERSION, Configured, Done, Error, Info, Reread, Updated, Upgrading, info
+from supervisor.api.wire.fleet import Group, Groups, Starts, starts
 from supervisor.api.wire.journal import Event, Events, event
 from supervisor.api.wire.model import Accepted, Brief, Rank, Server, Servers, Span, Startup, Status, Waited
 from supervisor.api.wire.moments import iso
@@ -18,6 +19,8 @@ __all__ = [
     "Error",
     "Event",
     "Events",
+    "Group",
+    "Groups",
     "Incident",
     "Info",
     "Rank",
@@ -26,6 +29,7 @@ __all__ = [
     "Server",
     "Servers",
     "Span",
+    "Starts",
     "Startup",
     "Status",
     "Story",
@@ -41,5 +45,6 @@ __all__ = [
     "iso",
     "rolling",
     "server",
+    "starts",
     "timeline",
 ]

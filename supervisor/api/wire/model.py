@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from supervisor.api.wire.fleet import Starts
 from supervisor.snapshot import DeadlineView, RouterView, StopView
 
 
@@ -180,17 +181,19 @@ class Brief(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """Every server in the order of the configuration, in a line each."""
+    """Every server in the order of the configuration, in a line each. `starts` is null while nobody starts."""
 
     at: str
     servers: tuple[Brief, ...]
+    starts: Starts | None = None
 
 
 class Servers(msgspec.Struct, frozen=True):
-    """Every server in the order of the configuration."""
+    """Every server in the order of the configuration. `starts` is null while nobody starts."""
 
     at: str
     servers: tuple[Server, ...]
+    starts: Starts | None = None
 
 
 class Accepted(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ import pytest
 
 from supervisor.api.access import Access
 from supervisor.api.supervisord.methods import METHODS
-from supervisor.config import Config, ServerConfig, load
+from supervisor.config import Config, GroupConfig, ServerConfig, load
 from supervisor.snapshot import ExitView, FacetView
 from tests.api.conftest import connected
 from tests.api.fake import FakeControl, dialled, served, snapshot
@@ -201,6 +201,23 @@ async def test_groups_and_all(rpc: Rpc) -> None:
     assert await rpc("supervisor.stopProcessGroup", "kimi") == []
     assert await rpc("supervisor.stopAllProcesses") == [draft]
     assert await rpc("supervisor.clearAllProcessLogs") == [kimi, draft]
+
+
+async def test_a_group_of_several(rpc: Rpc, control: FakeControl) -> None:
+    """As supervisorctl asks for NAME:*; rows name the group, and stops go from the last member to the first."""
+    pair = GroupConfig("pair", ("draft", "kimi"))
+    control.configuration = msgspec.structs.replace(control.configuration, groups={"pair": pair})
+    ok = {"status": 80, "description": "OK", "group": "pair"}
+    kimi, draft = {"name": "kimi"} | ok, {"name": "draft"} | ok
+
+    assert await rpc("supervisor.startProcessGroup", "pair", False) == [draft]
+    assert await rpc("supervisor.startProcess", "pair:*", False) == []
+    assert await rpc("supervisor.signalProcessGroup", "pair", "HUP") == [draft, kimi]
+    control.requests.clear()
+    assert await rpc("supervisor.stopProcess", "pair:*") == [kimi, draft]
+    assert [name for name, _ in control.requests] == ["kimi", "draft"]
+    assert await rpc("supervisor.stopProcessGroup", "pair", False) == []
+    assert (await fault_of(rpc("supervisor.stopProcessGroup", "piar")))[0] == 10
 
 
 @pytest.fixture
