@@ -6,6 +6,7 @@ import functools
 import gzip
 import importlib.resources
 import math
+import zlib
 from collections.abc import AsyncIterator
 from hashlib import sha256
 from weakref import WeakKeyDictionary
@@ -37,6 +38,7 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
 }
 PACKED = {"content-encoding": "gzip", "vary": "accept-encoding"}
+_GZIP_HEAD = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
 _LEVEL = 4  # of 9: half a millisecond for the page of a busy host
 _ASSETS = {"/style.css": "text/css", "/app.js": "text/javascript", "/icon.svg": "image/svg+xml"}
 
@@ -44,7 +46,14 @@ _ASSETS = {"/style.css": "text/css", "/app.js": "text/javascript", "/icon.svg": 
 class _Rendered(msgspec.Struct, frozen=True):
     at: float
     change: int
-    html: str
+    event: _Piece
+
+
+class _Piece(msgspec.Struct, frozen=True):
+    """A piece of the stream as it is, and as one block of a compressed stream."""
+
+    plain: bytes
+    packed: bytes
 
 
 _rendered: WeakKeyDictionary[Control, dict[bool, _Rendered]] = WeakKeyDictionary()
@@ -59,21 +68,37 @@ async def show_page(call: Call) -> Response:
 
 
 async def follow(call: Call) -> Response:
-    headers = HEADERS | {"cache-control": "no-store", "x-accel-buffering": "no"}
-    return StreamingResponse(_updates(call.control, full=call.local), media_type=EVENT_STREAM, headers=headers)
+    packed = _accepts_gzip(call)
+    headers = HEADERS | {"cache-control": "no-store", "x-accel-buffering": "no"} | (PACKED if packed else {})
+    stream = _packed(call) if packed else _plain(call)
+    return StreamingResponse(stream, media_type=EVENT_STREAM, headers=headers)
 
 
-async def _updates(control: Control, *, full: bool) -> AsyncIterator[bytes]:
+async def _plain(call: Call) -> AsyncIterator[bytes]:
+    async for piece in _updates(call.control, full=call.local):
+        yield piece.plain
+
+
+async def _packed(call: Call) -> AsyncIterator[bytes]:
+    """Blocks that depend on nothing before them: compressed once for all who look. The stream never ends by itself."""
+    yield _GZIP_HEAD
+    async for piece in _updates(call.control, full=call.local):
+        yield piece.packed
+
+
+def _piece(data: bytes) -> _Piece:
+    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
+    return _Piece(data, packer.compress(data) + packer.flush(zlib.Z_FULL_FLUSH))
+
+
+async def _updates(control: Control, *, full: bool) -> AsyncIterator[_Piece]:
     """The changing part, now and whenever it is another one."""
-    told = ""
+    told = b""
     while True:
         change = control.change()
-        html = await _current(control, full=full)
-        if html != told:
-            told = html
-            yield _framed(html)
-        else:
-            yield b": nothing new\n\n"
+        event = await _current(control, full=full)
+        yield event if event.plain != told else _NOTHING_NEW
+        told = event.plain
         await anyio.sleep(AT_MOST_EVERY_S)
         starting = any(snapshot.lifecycle.value == "starting" for snapshot in control.snapshots())
         pause_s = STARTING_EVERY_S - AT_MOST_EVERY_S if starting else QUIET_EVERY_S
@@ -81,19 +106,23 @@ async def _updates(control: Control, *, full: bool) -> AsyncIterator[bytes]:
             await control.changed(change)
 
 
-async def _current(control: Control, *, full: bool) -> str:
+async def _current(control: Control, *, full: bool) -> _Piece:
     """Rendered once for all who look: many open tabs cost what one costs."""
     known = _rendered.setdefault(control, {})
     now, before = control.clock().monotonic, known.get(full)
     if before is None or not math.isclose(before.at, now, abs_tol=AT_MOST_EVERY_S) or before.change != control.change():
         change, read = control.change(), await tails(control) if full else NO_TAILS
-        before = known[full] = _Rendered(now, change, content(control, full=full, tails=read))
-    return before.html
+        event = _piece(_framed(content(control, full=full, tails=read)))
+        before = known[full] = _Rendered(now, change, event)
+    return before.event
 
 
 def _framed(html: str) -> bytes:
     lines = "".join(f"data: {line}\n" for line in html.split("\n"))
     return f"event: content\n{lines}\n".encode()
+
+
+_NOTHING_NEW = _piece(b": nothing new\n\n")
 
 
 async def show_asset(call: Call) -> Response:

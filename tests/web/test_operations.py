@@ -106,3 +106,18 @@ async def test_many_readers_are_told_the_same(tcp: httpx.AsyncClient) -> None:
     async with asyncio.timeout(20):
         told = await asyncio.gather(*(first() for _ in range(30)))
     assert len(set(told)) == 1
+
+
+async def test_the_stream_is_compressed_for_who_can_read_it(tcp: httpx.AsyncClient, control: FakeControl) -> None:
+    async with asyncio.timeout(20):
+        async with tcp.stream("GET", "/live", headers={"accept-encoding": "identity"}) as answer:
+            assert "content-encoding" not in answer.headers
+            plain = await event(answer.aiter_lines())
+        async with tcp.stream("GET", "/live", headers={"accept-encoding": "gzip"}) as answer:
+            assert answer.headers["content-encoding"] == "gzip"
+            lines = answer.aiter_lines()
+            assert await event(lines) == plain, "the first one has arrived whole, though the stream goes on"
+            await control.put(fleet.running("qwen3-32b", lifecycle=FacetView("draining", fleet.NOW)))
+            while 'data-server="qwen3-32b" data-state="draining"' not in await event(lines):
+                pass
+            assert answer.num_bytes_downloaded < len(plain) / 2
