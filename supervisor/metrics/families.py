@@ -169,6 +169,7 @@ LOG_LINES = _of_server(_counter("server_log_lines", "Lines that were read of its
 LOG_LAG = _of_server(_gauge("server_log_lag_bytes", "What is written of the present log and not read yet."))
 LOG_SEGMENTS = _of_server(_counter("server_log_rotations", "Pieces of growing logs that were archived."))
 EVIDENCE_KEPT = _of_server(_counter("server_evidence_kept", "Evidence bundles by completeness.", "result"))
+ROUTED = _of_server(_gauge("server_routed", "Whether a router hands requests to it.", "router"))
 EVIDENCE_BYTES = _of_server(_gauge("server_evidence_bytes", "Its evidence bundles on disk."))
 EVIDENCE_BUNDLES = _of_server(_gauge("server_evidence_bundles", "How many bundles there are."))
 
@@ -192,5 +193,10 @@ GPU_FEED = _gauge("gpu_feed", "1 for how GPUs can be seen: seeing, blind or abse
 GPU_FEED_SINCE = _gauge("gpu_feed_since_timestamp_seconds", "Since when they are seen like this.")
 GPU_FEED_TIME = _gauge("gpu_feed_last_success_timestamp_seconds", "When the driver last answered.")
 GPU_READER_RESTARTS = _counter("gpu_reader_restarts", "GPU readers that were given up: hung, killed or broken.")
+
+# --- routers -------------------------------------------------------------------------------------------------------
+
+ROUTER_UP = _gauge("router_up", "Whether a router can be asked; absent until it has been.", "router", "kind")
+ROUTER_SERVERS = _gauge("router_servers", "Servers that the router hands requests to.", "router")
 
 FAMILIES: tuple[Family, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Family))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import platform
+from collections.abc import Sequence
 
-from supervisor.api.control import Clock, Control, DaemonInfo
+from supervisor.api.control import Clock, Control, DaemonInfo, RouterFacts
 from supervisor.api.pulse import Pulse, Stored
 from supervisor.config import ServerConfig, config_hash
 from supervisor.core.tally import Account
@@ -24,13 +25,22 @@ _NOTHING, _UNMEASURED = Account(), Stored()
 def page(control: Control, *, openmetrics: bool = False) -> str:
     """One scrape."""
     sheet, clock, pulse, configured = Sheet(_MEMO), control.clock(), control.pulse(), control.config().servers
-    _daemon(sheet, control.daemon_info(), pulse, clock)
+    info = control.daemon_info()
+    _daemon(sheet, info, pulse, clock)
+    _routers(sheet, info.routers)
     for snapshot in control.snapshots():
         servers.write(sheet, snapshot, clock, _known(snapshot.name, configured.get(snapshot.name), pulse))
         account = pulse.accounts.get(snapshot.name, _NOTHING)
         sheet.book(snapshot.name, account, functools.partial(accounts.write, name=snapshot.name, account=account))
     gpus.write(sheet, control.gpus(), pulse.xids, clock)
     return sheet.write(openmetrics=openmetrics)
+
+
+def _routers(sheet: Sheet, routers: Sequence[RouterFacts]) -> None:
+    for one in routers:
+        if one.reachable is not None:
+            sheet.add(f.ROUTER_UP, int(one.reachable), one.name, one.kind)
+        sheet.add(f.ROUTER_SERVERS, one.servers, one.name)
 
 
 def _known(name: str, config: ServerConfig | None, pulse: Pulse) -> Known:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from supervisor.api.control import RouterFacts
 from supervisor.api.pulse import Disk, Pulse, Stored
 from supervisor.config import Config, ServerConfig
 from supervisor.core.gpuviews import GpuView
@@ -19,6 +20,7 @@ from supervisor.snapshot import (
     IncidentView,
     ProgressView,
     RankView,
+    RouterView,
     ServerSnapshot,
     SpanView,
     StartupView,
@@ -260,10 +262,16 @@ def pulse(*names: str) -> Pulse:
 
 def control(*servers: ServerSnapshot) -> FakeControl:
     """A daemon with these servers, or with one of each kind."""
-    shown = servers or (starting(), running(), fatal(), snapshot("spare", "stopped"))
+    routed = (RouterView("front", "joined"), RouterView("lb", "joining", "nobody listens"))
+    shown = servers or (starting(), running(routers=routed), fatal(), snapshot("spare", "stopped"))
     made = FakeControl(*shown, monotonic=NOW)
     made.configuration = Config(servers={one.name: ServerConfig(one.name, COMMAND) for one in shown})
     made.put_gpus(*gpus())
+    made.routers = (
+        RouterFacts("front", "gateway", True, "", 1),
+        RouterFacts("lb", "nginx", False, "no"),
+        RouterFacts("new", "webhook", None),
+    )
     made.beat = pulse(*(one.name for one in shown))
     return made
 

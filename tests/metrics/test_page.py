@@ -128,6 +128,14 @@ def test_a_gpu_out_of_use(seen: Scrape) -> None:
     assert seen("gpu_feed", sight="seeing") == 1
 
 
+def test_routers_are_told_with_what_they_have(seen: Scrape) -> None:
+    assert (seen("router_up", router="front", kind="gateway"), seen("router_up", router="lb", kind="nginx")) == (1, 0)
+    assert (seen("router_servers", router="front"), seen("router_servers", router="new")) == (1, 0)
+    assert seen("server_routed", server="qwen3-32b", router="front") == 1
+    assert seen("server_routed", server="qwen3-32b", router="lb") == 0
+    assert ("sglsup_router_up", (("kind", "webhook"), ("router", "new"))) not in seen.found, "nobody knows yet"
+
+
 def test_the_daemon_tells_of_itself(seen: Scrape) -> None:
     assert seen("snapshot_timestamp_seconds") == WALL
     assert seen("start_time_seconds") == WALL - 3600
