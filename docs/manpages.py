@@ -20,6 +20,7 @@ from supervisor.config.model import (
     PhaseDeadline,
     ReadinessConfig,
     RestartConfig,
+    RouterConfig,
     ServerConfig,
     ServingConfig,
     StopConfig,
@@ -48,6 +49,7 @@ SECTIONS = {
     "detectors": DetectorsConfig,
     "log": LogConfig,
     "hooks": HooksConfig,
+    "[router.NAME]": RouterConfig,
     "[group.NAME]": GroupConfig,
 }
 _ABOUT_THE_FILE = """
