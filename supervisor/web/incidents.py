@@ -9,7 +9,7 @@ from supervisor.api.control import Clock
 from supervisor.snapshot import IncidentView, ServerSnapshot
 from supervisor.units import format_duration
 from supervisor.web.markup import Html, tag
-from supervisor.web.pieces import LINE_MAX, length, mask, preformatted, since
+from supervisor.web.pieces import LINE_MAX, length, preformatted, quoted, since
 
 SHOWN = 5  # of one server
 _FOLLOWED = {
@@ -58,7 +58,7 @@ def _incident(row: list[IncidentView], clock: Clock, *, gpus: bool, full: bool) 
         tag("p", _ending(incident, gpus=gpus), class_="quiet"),
     ]
     if full and found and found.evidence:
-        parts.append(preformatted(mask(found.evidence)[: 4 * LINE_MAX]))
+        parts.append(preformatted(quoted(found.evidence, 4 * LINE_MAX)))
     if full and incident.evidence_path:
         parts.append(tag("p", "Evidence: ", tag("code", incident.evidence_path), class_="quiet"))
     return tag("li", *parts)

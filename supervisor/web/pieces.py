@@ -1,17 +1,13 @@
-"""Small pieces that several parts of the page are made of: times that go on, quoted lines, hidden secrets."""
+"""Small pieces that several parts of the page are made of: times that go on, quoted lines without secrets."""
 
 from __future__ import annotations
 
-import re
-
 from supervisor.api.control import Clock
-from supervisor.config.secrets import HIDDEN, is_secret
+from supervisor.config import mask_text
 from supervisor.units import format_duration
 from supervisor.web.markup import Html, tag
 
 LINE_MAX = 200
-_NAMED = re.compile(r"([\w-]+)(['\"]?\s*[=:]\s*)(?![({\[])('[^']*'|\"[^\"]*\"|[^\s,)]+)")
-_OPTION = re.compile(r"(--[\w-]+)(['\",]*\s+)([^\s-]\S*)")
 
 
 def since(moment: float, clock: Clock) -> Html:
@@ -37,10 +33,6 @@ def preformatted(text: str) -> Html:
     return tag("pre", *rows, tabindex=0, aria_label="log lines")
 
 
-def mask(text: str) -> str:
-    """The text with what looks like a secret hidden: an engine prints its arguments."""
-    return _OPTION.sub(_hidden, _NAMED.sub(_hidden, text))
-
-
-def _hidden(found: re.Match[str]) -> str:
-    return f"{found[1]}{found[2]}{HIDDEN}" if is_secret(found[1]) else found[0]
+def quoted(text: str, limit: int = LINE_MAX) -> str:
+    """The beginning of a text from a log, without secrets: an engine prints its arguments."""
+    return mask_text(text[: 2 * limit])[:limit]

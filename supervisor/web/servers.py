@@ -10,10 +10,11 @@ from supervisor.snapshot import RankView, ServerSnapshot, StartupView
 from supervisor.web.incidents import incidents
 from supervisor.web.lanes import lanes
 from supervisor.web.markup import Child, Html, tag
-from supervisor.web.pieces import LINE_MAX, mask, preformatted, since, until
+from supervisor.web.pieces import preformatted, quoted, since, until
 from supervisor.web.stages import COLOURS, colour_of, stages
 
 LINES = 16
+REASON_MAX = 1000
 _SYMBOLS = {
     "running": "●",
     "starting": "◐",
@@ -187,7 +188,7 @@ def _attempt(snapshot: ServerSnapshot) -> Html | None:
 
 def _reason(snapshot: ServerSnapshot) -> Html | None:
     reason = snapshot.lifecycle.reason
-    return tag("p", mask(reason), class_="reason") if reason else None
+    return tag("p", quoted(reason, REASON_MAX), class_="reason") if reason else None
 
 
 def _timeline(snapshot: ServerSnapshot, clock: Clock) -> Html | None:
@@ -233,7 +234,7 @@ def _line(kind: str, text: str) -> Html:
 
 def _tail(text: str) -> Html:
     """Whatever the log says, for whom may read it anyway."""
-    cut = "\n".join(mask(line)[:LINE_MAX] for line in text.split("\n"))
+    cut = "\n".join(quoted(line) for line in text.split("\n"))
     return tag("div", tag("h4", "Last lines of its log"), preformatted(cut), class_="lines")
 
 
@@ -247,4 +248,4 @@ def _lines(snapshot: ServerSnapshot) -> Html | None:
 
 
 def _said(rank: RankView) -> str:
-    return mask(rank.last_line)[:LINE_MAX]
+    return quoted(rank.last_line)
