@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from supervisor.cli import codes
+from supervisor.cli.duration import short
 from supervisor.cli.text import as_json, clean, say
 
 TYPE_CHECKING = False
@@ -101,8 +102,5 @@ def _moment(iso: str) -> str:
 
 
 def _time(seconds: float) -> str:
-    """The largest unit alone: "7 s", "12 min", "3 h", "2 d"."""
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
+    """Whole seconds, as everywhere else."""
+    return short(round(seconds))

@@ -36,7 +36,7 @@ async def test_a_machine_without_gpus_is_said_in_one_line(sglctl: Sglctl) -> Non
 async def test_a_blind_feed_shows_what_was_seen_last(sglctl: Sglctl, control: FakeControl) -> None:
     control.put_gpus(replace(LEASED, state="unknown", server=""), sight="blind", reason="a driver call hangs")
     lines = (await sglctl("gpus")).out.splitlines()
-    assert lines[0] == "GPUs: blind for 1 min: a driver call hangs"
+    assert lines[0] == "GPUs: blind for 1 m: a driver call hangs"
     assert lines[2].startswith("0    NVIDIA H200  unknown")
 
 
