@@ -56,17 +56,20 @@ def why_not() -> str:
 
 
 class Machine:
-    """Use as a context manager. `files` are put into its root before it boots: path → text."""
+    """Use as a context manager. `files` (path → text) and a whole `tree` are put into its root before it boots."""
 
-    def __init__(self, files: dict[str, str]) -> None:
+    def __init__(self, files: dict[str, str], tree: Path | None = None) -> None:
         self._place = Path(tempfile.mkdtemp(prefix="sm-", dir="/tmp"))
         self._seed = Path(tempfile.mkdtemp(prefix="sm-seed-", dir="/tmp"))
         self._cgroup = self._place.name
         self._files = {f"/etc/systemd/system/{TARGET}": _TARGET_UNIT, **files}
+        self._tree = tree
         self._process: subprocess.Popen[bytes] | None = None
         self.leader = 0
 
     def __enter__(self) -> Self:
+        if self._tree is not None:
+            shutil.copytree(self._tree, self._seed, dirs_exist_ok=True, symlinks=True)
         for path, text in self._files.items():
             file = self._seed / path.lstrip("/")
             file.parent.mkdir(parents=True, exist_ok=True)
