@@ -48,13 +48,13 @@ def _join(profile: Profile, part: Include) -> Profile:
         wrappers=profile.grammar.wrappers + part.wrappers,
         benign=profile.grammar.benign + part.benign,
     )
-    own = {cause.name for cause in profile.causes}
+    own, terms = {cause.name for cause in profile.causes}, part.terms | profile.terms
     return msgspec.structs.replace(
         profile,
         grammar=grammar,
         compilers=profile.compilers + part.compilers,
-        signatures=profile.signatures + tuple(_worded(one, profile.terms) for one in part.signatures),
-        causes=profile.causes + tuple(_worded(one, profile.terms) for one in part.causes if one.name not in own),
+        signatures=profile.signatures + tuple(_worded(one, terms) for one in part.signatures),
+        causes=profile.causes + tuple(_worded(one, terms) for one in part.causes if one.name not in own),
         places=profile.places + part.places,
     )
 

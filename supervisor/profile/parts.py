@@ -280,3 +280,4 @@ class Include(Part, frozen=True):
     wrappers: tuple[str, ...] = ()
     benign: tuple[str, ...] = ()
     compilers: tuple[str, ...] = ()
+    terms: dict[str, str] = {}  # where the profile has none
