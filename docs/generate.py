@@ -8,6 +8,7 @@ from pathlib import Path
 
 import manpages
 import reference
+import runbooks
 
 from supervisor.core import lifecycle
 from supervisor.core.reasons import MEANING
@@ -114,6 +115,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "lifecycle.md": lifecycle_page,
     "metrics.md": metrics_page,
     "reference.md": reference_page,
+    "runbooks.md": runbooks.page,
     "man/sglsup.1": manpages.sglsup,
     "man/sglctl.1": manpages.sglctl,
     "man/sglang-supervisor.toml.5": manpages.configuration,

@@ -79,6 +79,11 @@ class DiagnosisView(msgspec.Struct, frozen=True):
     evidence: str = ""
     confidence: float = 0.0
 
+    @property
+    def runbook(self) -> str:
+        """Page and anchor of what a person does about the cause; "" without one."""
+        return f"docs/runbooks.md#{self.cause}" if self.cause else ""
+
 
 class ExitView(msgspec.Struct, frozen=True):
     """How the last attempt ended."""
@@ -205,6 +210,7 @@ class ServerSnapshot(msgspec.Struct, frozen=True):
     findings: tuple[str, ...] = ()  # of the preflight before the last start, the gravest first
     maintenance: FacetView | None = None  # on: paused; None is off
     incidents: tuple[IncidentView, ...] = ()  # the newest last
+    turn: str = ""  # whom its start waits for, in our own words
     ends: str = ""  # whose end is waited for until this one is ended
     drain: DrainView | None = None  # while it drains
     routers: tuple[RouterView, ...] = ()

@@ -96,6 +96,8 @@ def cause_of(diagnosis: DiagnosisView, *, tried: bool = False) -> Iterator[str]:
         yield f"{where}: {diagnosis.evidence}"
     if diagnosis.remedy:
         yield f"what to change: {diagnosis.remedy}"
+    if diagnosis.runbook:
+        yield f"runbook: {diagnosis.runbook}"
 
 
 def _class(diagnosis: DiagnosisView, tried: bool) -> str:

@@ -195,9 +195,8 @@ def _remedy(outcome: Outcome, width: int, paint: dict[str, str]) -> str:
     if not remedy or outcome.verdict in (Verdict.READY, Verdict.UNKNOWN):
         return ""
     wrapped = textwrap.wrap(remedy, width - 11, break_on_hyphens=False, break_long_words=False)
-    return "\n".join(
-        [f"{paint['bold']}To do{paint['off']}      {wrapped[0]}", *(" " * 11 + line for line in wrapped[1:])]
-    )
+    first, *others = [*wrapped, f"({outcome.diagnosis.runbook})"]
+    return "\n".join([f"{paint['bold']}To do{paint['off']}      {first}", *(" " * 11 + line for line in others)])
 
 
 def _timeline(outcome: Outcome, width: int, paint: dict[str, str]) -> str:

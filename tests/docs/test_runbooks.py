@@ -1,0 +1,68 @@
+"""Every cause that the product can name has a runbook, and what a runbook tells to type or to look for exists."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from supervisor.cli.main import VERBS
+from supervisor.core.endcause import CANNOT_EXECUTE
+from supervisor.main import COMMANDS
+from supervisor.preflight import load_rules
+from supervisor.profile import load_profile, profile_names
+from supervisor.snapshot import DiagnosisView
+from tests.docs.pages import DOCS
+
+if TYPE_CHECKING:
+    from docs import runbooks as page
+else:
+    sys.path.insert(0, str(DOCS))
+    import runbooks as page
+
+WRITTEN = page.runbooks()
+TEXT = (DOCS / "runbooks.md").read_text()
+RULES = {rule.name for name in profile_names() for rule in load_rules(name).rules}
+LOOKED_UP = r"has no ([a-z-]+)"
+
+
+def test_every_cause_has_one_and_nothing_else_has() -> None:
+    causes = {cause.name for name in profile_names() for cause in load_profile(name).causes}
+    assert set(WRITTEN) == causes | {CANNOT_EXECUTE}
+
+
+@pytest.mark.parametrize("cause", WRITTEN)
+def test_a_runbook_is_whole(cause: str) -> None:
+    book = WRITTEN[cause]
+    assert book.means.endswith(".")
+    assert book.verify.endswith(".")
+    assert book.act
+    assert all(step[-1] in ".?)" for step in book.act)
+    view = DiagnosisView(cause)
+    assert f"\n## {view.runbook.partition('#')[2]}\n" in TEXT, "the anchor that `why` names"
+
+
+def test_what_is_to_be_typed_exists() -> None:
+    verbs = set(re.findall(r"`sglctl ([a-z]+)", TEXT))
+    assert verbs
+    assert verbs <= set(VERBS)
+    commands = set(re.findall(r"`sglsup ([a-z]+)", TEXT))
+    assert commands <= set(COMMANDS)
+
+
+def test_findings_that_it_speaks_of_exist() -> None:
+    spoken = {name for book in WRITTEN.values() for name in re.findall(LOOKED_UP, book.verify)}
+    assert len(spoken) >= 5
+    assert spoken <= RULES
+
+
+def test_it_says_what_the_supervisor_really_does() -> None:
+    for name in WRITTEN:
+        cause = load_profile("sglang").cause(name)
+        said = TEXT.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+        if cause is not None and not cause.failure:
+            assert "Nothing: this is no failure" in said
+        elif cause is not None:
+            assert ("given up at once" in said) is (cause.restart == "no")
