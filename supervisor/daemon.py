@@ -57,7 +57,7 @@ from supervisor.shell.hostnews import HostNews
 from supervisor.shell.hub import Hub
 from supervisor.shell.pulse import PulseKeeper
 from supervisor.shell.reload import reload
-from supervisor.shell.rolling import Rolling
+from supervisor.shell.rolling import Rolling, Site
 from supervisor.shell.roster import Roster
 from supervisor.shell.routing import Routing
 from supervisor.shell.sockets import ListenProblem, bindings
@@ -140,9 +140,10 @@ class Daemon:
                 self._changes = Changes(roster, self.config, self._config_path, tasks)
                 state = Path(self._config.daemon.state_dir)
                 await self._routing.open(stack, roster.doors, state / "routers", os.environ, self._tell_router)
+                site = Site(self.snapshot, self._routing.missing, self._mates, self.request)
                 self._rolling = Rolling(
-                    *(roster, self._changes, self.snapshot, self._routing.missing, self._hub),
-                    *(state / "rolling.json", self._states.boot_id, self._tell_rolling),
+                    *(roster, self._changes, site, self._hub, state / "rolling.json"),
+                    *(self._states.boot_id, self._tell_rolling),
                 )
                 for server in self._config.servers.values():
                     if inherited[server.name].saved is not None:
@@ -374,6 +375,11 @@ class Daemon:
         self._events.add(clock.now(), server, f"router {now.name}", before.state, now.state, now.reason, 0)
         log.info("router", server=server, router=now.name, **{"from": before.state, "to": now.state}, reason=now.reason)
         self._hub.publish()
+
+    def _mates(self, server: str) -> tuple[str, ...]:
+        """Who restarts together with it."""
+        tied = self._fleet.ties.get(server)
+        return tied.mates if tied is not None else ()
 
     def _tell_rolling(self, server: str, before: str, after: str, reason: str) -> None:
         self._events.add(clock.now(), server, "rolling", before, after, reason, 0)

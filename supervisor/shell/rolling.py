@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 import anyio.to_thread
 import structlog
 
-from supervisor.api.control import ChangeRefusedError
+from supervisor.api.control import ChangeRefusedError, Request
 from supervisor.config import ServerConfig
 from supervisor.core.rolling import (
     Done,
@@ -42,6 +43,15 @@ _ENDING = ("draining", "stopping", "reclaiming")
 log = structlog.get_logger()
 
 
+class Site(NamedTuple):
+    """What a rolling needs of the daemon: how a server is, what it misses, who ends and starts with it, a request."""
+
+    snapshot: Callable[[str], ServerSnapshot | None]
+    missing: Callable[[str], str]  # routers that do not have it
+    mates: Callable[[str], Collection[str]]
+    request: Callable[[str, Request], Awaitable[None]]
+
+
 class Rolling:
     """One for the daemon, and one rolling at a time. `tell` is told each change of it."""
 
@@ -49,8 +59,7 @@ class Rolling:
         self,
         roster: Roster,
         changes: Changes,
-        snapshot: Callable[[str], ServerSnapshot | None],
-        missing: Callable[[str], str],
+        site: Site,
         hub: Hub,
         path: Path,
         boot_id: str,
@@ -59,8 +68,7 @@ class Rolling:
     ) -> None:
         self._roster = roster
         self._changes = changes
-        self._snapshot = snapshot
-        self._missing = missing
+        self._snapshot, self._missing, self._mates, self._request = site
         self._hub = hub
         self._path = path
         self._boot_id = boot_id
@@ -131,19 +139,36 @@ class Rolling:
             if snapshot.goal != "up":
                 self._note(member.name, MemberState.SKIPPED, "it is not wanted up")
                 return ""
-            member = self._under_way(member.name, snapshot)
-        if snapshot.attempt == member.attempt and snapshot.lifecycle.value not in _ENDING:
-            await self._ask(member.name, RestartRequested(roll.by, _reason(roll), roll.grace_s))
+            if with_whom := self._done_with(member.name, roll):
+                self._note(member.name, MemberState.DONE, f"it has restarted together with {with_whom}")
+                return ""
+            if problem := await self._may_leave(member.name):
+                return self._failed(member.name, problem)
+            member = self._under_way(member.name, self._snapshot(member.name))
+        now = self._snapshot(member.name)
+        if now is not None and now.attempt == member.attempt and now.lifecycle.value not in _ENDING:
+            await self._request(member.name, RestartRequested(roll.by, _reason(roll), roll.grace_s))
         problem = await self._settled(member.name, member.attempt)
         if problem:
             return self._failed(member.name, problem)
         self._note(member.name, MemberState.DONE)
         return ""
 
-    async def _ask(self, name: str, event: RestartRequested) -> None:
-        loop = self._roster.loop(name)
-        if loop is not None:
-            await loop.ask(event)
+    def _done_with(self, name: str, roll: Roll) -> str:
+        """Whose restart was this server's, too: a group that lives together is one step."""
+        mates = self._mates(name)
+        return next((one.name for one in roll.members if one.name in mates and one.state is MemberState.DONE), "")
+
+    async def _may_leave(self, name: str) -> str:
+        """Why a serving server is better left where it is: a router that cannot be told would go on sending to it."""
+        limit = clock.monotonic() + self._join_limit_s
+        while (missing := self._missing(name)) and _serves(self._snapshot(name)) and not self._ended():
+            seen = self._hub.count
+            if clock.monotonic() >= limit:
+                return f"{missing}; it was left as it is"
+            with anyio.move_on_after(limit - clock.monotonic()):
+                await self._hub.changed(seen)
+        return ""
 
     async def _settled(self, name: str, before: int) -> str:
         """Wait until the server serves again and its routers have it; why it does not, "" when it does.
@@ -173,7 +198,9 @@ class Rolling:
         """As `_restart`; a server that has run before and does not come back gets its old configuration again."""
         name, old = member.name, self._roster.configs().get(member.name)
         snapshot = self._snapshot(name)
-        served = snapshot is not None and snapshot.lifecycle.value == "running"
+        served = _serves(snapshot)
+        if problem := await self._may_leave(name):
+            return self._failed(name, problem)
         member = self._under_way(name, snapshot)
         applied = await self._changes.roll(name, roll.by, roll.grace_s)
         if applied.problem:
@@ -259,6 +286,10 @@ class Rolling:
 
 def _reason(roll: Roll) -> str:
     return roll.reason or f"rolling restart asked by {roll.by}"
+
+
+def _serves(snapshot: ServerSnapshot | None) -> bool:
+    return snapshot is not None and snapshot.lifecycle.value == "running" and snapshot.readiness.value == "success"
 
 
 def _attempt_before(snapshot: ServerSnapshot | None) -> int:

@@ -281,7 +281,9 @@ def _port(seat: Seat) -> int:
 
 def _door(seat: Seat) -> Door:
     key = api_key(seat.profile, seat.config.command)
-    return Door(seat.known.host, _port(seat), seat.known.disaggregation, key, seat.loop.snapshot())
+    known = seat.known
+    bootstrap = [use.port for use in known.ports if "bootstrap" in use.purpose and known.disaggregation == "prefill"]
+    return Door(known.host, _port(seat), known.disaggregation, key, seat.loop.snapshot(), *bootstrap[:1])
 
 
 def _calm(loop: ServerLoop) -> bool:

@@ -36,6 +36,7 @@ class Door(msgspec.Struct, frozen=True):
     role: str
     key: str
     snapshot: ServerSnapshot
+    bootstrap_port: int = 0
 
 
 Doors = Callable[[], Mapping[str, Door]]  # the servers that can have requests, by name
@@ -176,7 +177,10 @@ class RouterKeeper:
         return {self._url(door): place_of(door.snapshot) for door in self._doors().values()}
 
     def _workers(self) -> list[Worker]:
-        return [Worker(name, self._url(door), door.role, door.key) for name, door in self._doors().items()]
+        return [
+            Worker(name, self._url(door), door.role, door.key, door.bootstrap_port)
+            for name, door in self._doors().items()
+        ]
 
     # --- what must survive us ------------------------------------------------------------------------------------
 

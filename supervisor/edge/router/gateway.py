@@ -134,7 +134,8 @@ class Gateway:
 
 
 def _described(worker: Worker) -> bytes:
-    told = {"url": worker.url, "worker_type": worker.role, "api_key": worker.key}
+    told: dict[str, str | int] = {"url": worker.url, "worker_type": worker.role, "api_key": worker.key}
+    told |= {"bootstrap_port": worker.bootstrap_port}
     return msgspec.json.encode({key: value for key, value in told.items() if value})
 
 

@@ -11,12 +11,16 @@ EXCERPT_CHARACTERS = 200
 
 
 class Worker(msgspec.Struct, frozen=True):
-    """A server as a router knows it. `role` is prefill or decode of a disaggregated pair; `key` is never shown."""
+    """A server as a router knows it. `role` is prefill or decode of a disaggregated pair; `key` is never shown.
+
+    `bootstrap_port` is where a prefill server's peers find it, 0 for others.
+    """
 
     server: str
     url: str
     role: str = ""
     key: str = ""
+    bootstrap_port: int = 0
 
 
 class Listed(msgspec.Struct, frozen=True):

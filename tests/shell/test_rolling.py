@@ -1,0 +1,342 @@
+"""A rolling restart or update over servers in memory: order, failures, routers, mates, and the daemon's own death."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from supervisor.api.control import Applied, ChangeRefusedError
+from supervisor.config import ServerConfig
+from supervisor.core.rolling import Roll, RollKind, RollState, summary
+from supervisor.shell.hub import Hub
+from supervisor.shell.rolling import Rolling, Site
+from supervisor.snapshot import FacetView, ServerSnapshot
+
+LIMIT_S = 20.0
+
+
+def snapshot(name: str, lifecycle: str = "running", attempt: int = 1, goal: str = "up") -> ServerSnapshot:
+    unknown = FacetView("unknown", 0.0)
+    ready = FacetView("success" if lifecycle == "running" else "unknown", 0.0)
+    return ServerSnapshot(
+        *(name, 0.0, goal, FacetView(lifecycle, 0.0, "as told"), unknown, unknown, ready, unknown), attempt=attempt
+    )
+
+
+class Servers:
+    """Servers that do at once what they are asked, unless a test says otherwise."""
+
+    def __init__(self, directory: Path, *names: str) -> None:
+        self.hub = Hub()
+        self.directory = directory
+        self.now = {name: snapshot(name) for name in names}
+        self.old = {name: ServerConfig(name, ("old",)) for name in names}
+        self.asked: list[str] = []
+        self.told: list[tuple[str, str]] = []
+        self.absent: dict[str, str] = {}
+        self.mates: dict[str, tuple[str, ...]] = {}
+        self.ends_in: dict[str, str] = {}  # what a server's next start comes to, instead of running
+        self.holds: set[str] = set()  # who does not get ahead
+
+    # --- what a rolling needs
+
+    def configs(self) -> dict[str, ServerConfig]:
+        return dict(self.old)
+
+    async def request(self, name: str, event: Any) -> None:
+        self.asked.append(f"{name}: {type(event).__name__} {event.grace_s:g}")
+        self.restart(name)
+
+    async def roll(self, name: str, by: str, grace_s: float) -> Applied:
+        self.asked.append(f"{name}: new configuration")
+        self.restart(name)
+        return Applied(name, "restarted")
+
+    async def put_back(self, config: ServerConfig, by: str) -> Applied:
+        self.asked.append(f"{config.name}: {config.command[0]} configuration")
+        self.restart(config.name)
+        return Applied(config.name, "restarted")
+
+    def restart(self, name: str) -> None:
+        for one in (name, *self.mates.get(name, ())):
+            self.becomes(one, "starting", self.now[one].attempt + 1)
+            if one not in self.holds:
+                self.becomes(one, self.ends_in.pop(one, "running"))
+
+    def becomes(self, name: str, lifecycle: str, attempt: int | None = None, goal: str = "up") -> None:
+        self.now[name] = snapshot(name, lifecycle, self.now[name].attempt if attempt is None else attempt, goal)
+        self.hub.publish()
+
+    def tell(self, server: str, before: str, after: str, reason: str) -> None:
+        self.told.append((server, after))
+        self.hub.publish()
+
+    # --- the test's side
+
+    @asynccontextmanager
+    async def rolling(self, boot_id: str = "boot", join_limit_s: float = 0.2) -> AsyncIterator[Rolling]:
+        site = Site(
+            self.now.get, lambda name: self.absent.get(name, ""), lambda name: self.mates.get(name, ()), self.request
+        )
+        made = Rolling(
+            *(self, self, site, self.hub, self.directory / "rolling.json", boot_id, self.tell, join_limit_s)  # type: ignore[arg-type]
+        )
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(made.run)
+            yield made
+            tasks.cancel_scope.cancel()
+
+    async def until(self, reached: Callable[[], bool]) -> None:
+        with anyio.fail_after(LIMIT_S):
+            while not reached():
+                await anyio.sleep(0.005)
+
+    async def over(self, rolling: Rolling) -> Roll:
+        await self.until(lambda: rolling.last is not None and rolling.last.state is not RollState.RUNNING)
+        assert rolling.last is not None
+        return rolling.last
+
+
+def states(roll: Roll) -> list[str]:
+    return [f"{one.name} {one.state}{one.reason and f': {one.reason}'}" for one in roll.members]
+
+
+async def test_one_after_another_each_with_its_grace(tmp_path: Path) -> None:
+    servers = Servers(tmp_path, "a", "b", "c")
+    servers.becomes("b", "stopped", goal="down")
+    async with servers.rolling() as rolling:
+        rolling.begin(RollKind.RESTART, ["c", "b", "a"], "anna", 30.0)
+        roll = await servers.over(rolling)
+    assert servers.asked == ["c: RestartRequested 30", "a: RestartRequested 30"]
+    assert states(roll) == ["c done", "b skipped: it is not wanted up", "a done"]
+    assert (roll.state, summary(roll)) == (RollState.DONE, "rolling restart done: 2 of 3 done, skipped b")
+    assert servers.told == [
+        *(("", "running"), ("c", "under-way"), ("c", "done"), ("b", "skipped"), ("a", "under-way"), ("a", "done")),
+        ("", "done"),
+    ]
+
+
+async def test_the_next_one_waits_until_the_routers_have_it_again(tmp_path: Path) -> None:
+    servers = Servers(tmp_path, "a", "b")
+    servers.holds = {"a"}
+    async with servers.rolling(join_limit_s=LIMIT_S) as rolling:
+        rolling.begin(RollKind.RESTART, ["a", "b"], "anna", 30.0)
+        await servers.until(lambda: servers.now["a"].attempt == 2)
+        servers.absent["a"] = "router front: joining"
+        servers.becomes("a", "running")
+        await anyio.sleep(0.05)  # for what must not happen there is no event to wait for
+        assert len(servers.asked) == 1
+        servers.absent.clear()
+        servers.hub.publish()
+        assert (await servers.over(rolling)).state is RollState.DONE
+
+
+async def test_a_healthy_server_that_no_router_takes_is_a_failure(tmp_path: Path) -> None:
+    servers = Servers(tmp_path, "a", "b")
+    servers.holds = {"a"}
+    async with servers.rolling() as rolling:
+        rolling.begin(RollKind.RESTART, ["a", "b"], "anna", 30.0)
+        await servers.until(lambda: servers.now["a"].attempt == 2)
+        servers.absent["a"] = "router front: joining"
+        servers.becomes("a", "running")
+        roll = await servers.over(rolling)
+    reason = "it is healthy, but not every router has taken it within 0.2 s: router front: joining"
+    assert states(roll) == [f"a failed: {reason}", "b untouched"]
+    assert (roll.state, roll.note) == (RollState.FAILED, f"a: {reason}")
+
+
+async def test_a_serving_server_is_left_alone_when_its_router_cannot_be_told(tmp_path: Path) -> None:
+    servers = Servers(tmp_path, "a", "b")
+    servers.absent["a"] = "router front: unreachable, nobody listens"
+    async with servers.rolling() as rolling:
+        rolling.begin(RollKind.RESTART, ["a", "b"], "anna", 30.0)
+        roll = await servers.over(rolling)
+    assert servers.asked == []
+    assert states(roll)[0] == "a failed: router front: unreachable, nobody listens; it was left as it is"
+
+
+async def test_it_stops_at_the_first_failure(tmp_path: Path) -> None:
+    servers = Servers(tmp_path, "a", "b")
+    servers.ends_in["a"] = "backoff"
+    async with servers.rolling() as rolling:
+        rolling.begin(RollKind.RESTART, ["a", "b"], "anna", 30.0)
+        roll = await servers.over(rolling)
+    assert states(roll) == ["a failed: its start failed: as told", "b untouched"]
+    assert servers.asked == ["a: RestartRequested 30"]
+
+
+async def test_somebody_who_stops_it_ends_it(tmp_path: Path) -> None:
+    servers = Servers(tmp_path, "a", "b")
+    servers.holds = {"a"}
+    async with servers.rolling() as rolling:
+        rolling.begin(RollKind.RESTART, ["a", "b"], "anna", 30.0)
+        await servers.until(lambda: servers.now["a"].attempt == 2)
+        servers.becomes("a", "stopping", goal="down")
+        assert states(await servers.over(rolling)) == ["a failed: somebody wants it down", "b untouched"]
+
+
+async def test_a_group_that_lives_together_restarts_once(tmp_path: Path) -> None:
+    servers = Servers(tmp_path, "a", "b", "c")
+    servers.mates = {"a": ("b",), "b": ("a",)}
+    async with servers.rolling() as rolling:
+        rolling.begin(RollKind.RESTART, ["a", "b", "c"], "anna", 30.0)
+        roll = await servers.over(rolling)
+    assert states(roll) == ["a done", "b done: it has restarted together with a", "c done"]
+    assert servers.asked == ["a: RestartRequested 30", "c: RestartRequested 30"]
+
+
+async def test_one_at_a_time_and_cancelled_after_the_one_under_way(tmp_path: Path) -> None:
+    servers = Servers(tmp_path, "a", "b")
+    servers.holds = {"a"}
+    async with servers.rolling() as rolling:
+        assert not rolling.cancel("anna")
+        rolling.begin(RollKind.RESTART, ["a", "b"], "anna", 30.0)
+        await servers.until(lambda: servers.now["a"].attempt == 2)
+        with pytest.raises(
+            ChangeRefusedError, match="cannot begin: a rolling restart running: 0 of 2 done, a under way"
+        ):
+            rolling.begin(RollKind.RESTART, ["b"], "ben", 30.0)
+        assert rolling.cancel("ben")
+        servers.becomes("a", "running")
+        roll = await servers.over(rolling)
+        assert (roll.state, roll.note, states(roll)) == (
+            RollState.CANCELLED,
+            "cancelled by ben",
+            ["a done", "b untouched"],
+        )
+        rolling.begin(RollKind.RESTART, ["b"], "ben", 30.0)
+        assert (await servers.over(rolling)).state is RollState.DONE
+
+
+async def test_nobody_is_done_at_once(tmp_path: Path) -> None:
+    servers = Servers(tmp_path)
+    async with servers.rolling() as rolling:
+        rolling.begin(RollKind.UPDATE, [], "anna", 30.0)
+        assert (await servers.over(rolling)).state is RollState.DONE
+
+
+# --- updates ---------------------------------------------------------------------------------------------------------
+
+
+async def test_an_update_that_fails_gets_the_old_configuration_back(tmp_path: Path) -> None:
+    servers = Servers(tmp_path, "a", "b")
+    servers.ends_in["a"] = "fatal"
+    async with servers.rolling() as rolling:
+        rolling.begin(RollKind.UPDATE, ["a", "b"], "anna", 30.0)
+        roll = await servers.over(rolling)
+    assert servers.asked == ["a: new configuration", "a: old configuration"]
+    assert states(roll) == ["a rolled-back: fatal: as told", "b untouched"]
+    assert roll.note == "a: fatal: as told; it runs with its old configuration again"
+
+
+async def test_a_server_that_did_not_serve_before_is_not_put_back(tmp_path: Path) -> None:
+    servers = Servers(tmp_path, "a")
+    servers.becomes("a", "backoff")
+    servers.ends_in["a"] = "fatal"
+    async with servers.rolling() as rolling:
+        rolling.begin(RollKind.UPDATE, ["a"], "anna", 30.0)
+        assert states(await servers.over(rolling)) == ["a failed: fatal: as told"]
+    assert servers.asked == ["a: new configuration"]
+
+
+async def test_the_old_configuration_may_fail_as_well(tmp_path: Path) -> None:
+    class Cursed(Servers):
+        def restart(self, name: str) -> None:
+            self.ends_in[name] = "fatal"
+            super().restart(name)
+
+    servers = Cursed(tmp_path, "a")
+    async with servers.rolling() as rolling:
+        rolling.begin(RollKind.UPDATE, ["a"], "anna", 30.0)
+        roll = await servers.over(rolling)
+    assert states(roll) == ["a failed: fatal: as told; and with its old configuration: fatal: as told"]
+
+
+async def test_what_costs_no_restart_and_what_cannot_be_changed(tmp_path: Path) -> None:
+    class Changing(Servers):
+        async def roll(self, name: str, by: str, grace_s: float) -> Applied:
+            return Applied(name, "changed") if name == "a" else Applied(name, "failed", "it cannot be killed")
+
+    servers = Changing(tmp_path, "a", "b", "c")
+    async with servers.rolling() as rolling:
+        rolling.begin(RollKind.UPDATE, ["a", "b", "c"], "anna", 30.0)
+        roll = await servers.over(rolling)
+    assert states(roll) == ["a done: changed", "b failed: it cannot be killed", "c untouched"]
+
+
+# --- across the daemon's death -----------------------------------------------------------------------------------------
+
+
+async def begun(servers: Servers, kind: RollKind) -> None:
+    """A rolling whose first server is under way when the daemon dies."""
+    servers.holds = {"a"}
+    async with servers.rolling() as rolling:
+        rolling.begin(kind, ["a", "b"], "anna", 30.0)
+        await servers.until(lambda: servers.now["a"].attempt == 2)
+    servers.holds.clear()
+
+
+async def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
+    servers = Servers(tmp_path, "a", "b")
+    await begun(servers, RollKind.RESTART)
+    async with servers.rolling() as rolling:
+        await servers.until(lambda: rolling.last is not None)
+        servers.becomes("a", "running")
+        assert states(await servers.over(rolling)) == ["a done", "b done"]
+    assert servers.asked == ["a: RestartRequested 30", "b: RestartRequested 30"]
+
+
+async def test_a_request_that_was_lost_with_the_daemon_is_made_again(tmp_path: Path) -> None:
+    servers = Servers(tmp_path, "a", "b")
+    await begun(servers, RollKind.RESTART)
+    servers.becomes("a", "running", attempt=1)
+    async with servers.rolling() as rolling:
+        assert states(await servers.over(rolling)) == ["a done", "b done"]
+    assert servers.asked == ["a: RestartRequested 30"] * 2 + ["b: RestartRequested 30"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "boot", "note"),
+    [
+        (RollKind.UPDATE, "boot", "the daemon ended meanwhile; the file as it is now is in force"),
+        (RollKind.RESTART, "another", "the host was restarted meanwhile"),
+    ],
+)
+async def test_what_cannot_go_on_is_told_as_abandoned(tmp_path: Path, kind: RollKind, boot: str, note: str) -> None:
+    servers = Servers(tmp_path, "a", "b")
+    await begun(servers, kind)
+    async with servers.rolling(boot) as rolling:
+        roll = await servers.over(rolling)
+    assert (roll.state, roll.note) == (RollState.ABANDONED, note)
+    assert states(roll) == ["a under-way", "b untouched"]
+
+
+async def test_an_end_of_the_daemon_abandons_it(tmp_path: Path) -> None:
+    servers = Servers(tmp_path, "a", "b")
+    servers.holds = {"a"}
+    async with servers.rolling() as rolling:
+        rolling.begin(RollKind.RESTART, ["a", "b"], "anna", 30.0)
+        await servers.until(lambda: servers.now["a"].attempt == 2)
+        rolling.abandon("the daemon was asked to end")
+        servers.becomes("a", "stopping", goal="down")
+        await anyio.sleep(0.05)
+    async with servers.rolling() as rolling:
+        roll = await servers.over(rolling)
+    assert (roll.state, roll.note) == (RollState.ABANDONED, "the daemon was asked to end")
+
+
+async def test_a_broken_record_and_a_full_disk_cost_only_the_memory(tmp_path: Path) -> None:
+    (tmp_path / "rolling.json").write_text("{")
+    servers = Servers(tmp_path, "a")
+    async with servers.rolling() as rolling:
+        await servers.until((tmp_path / "rolling.broken").exists)
+        assert rolling.last is None
+    lost = Servers(tmp_path / "rolling.broken", "a")  # a file is no directory
+    async with lost.rolling() as rolling:
+        rolling.begin(RollKind.RESTART, ["a"], "anna", 30.0)
+        assert (await lost.over(rolling)).state is RollState.DONE
