@@ -9,13 +9,27 @@ from supervisor.core.claiming import Claimer
 from supervisor.core.desk import Desk
 from supervisor.core.endcause import EndKind
 from supervisor.core.ending import Ender
-from supervisor.core.lifecycle import State, Trigger
+from supervisor.core.lifecycle import ALIVE, State, Trigger
 from supervisor.core.maintenance import FACET, Maintenance
 from supervisor.core.restart import Disposition, Next
 from supervisor.core.timers import Timer
 from supervisor.core.watching import Watcher
 from supervisor.events import Exited, Spawned
 from supervisor.saved import SavedAttempt, SavedServer
+
+
+def unusable(saved: SavedServer) -> str:
+    """Why no server can go on from a record, "" when one can: a newer version wrote it, or it was changed by hand."""
+    attempt = saved.attempt
+    if saved.state not in set(State):
+        return f"it has the state {saved.state!r}"
+    if saved.next not in set(Next):
+        return f"it is followed by {saved.next!r}"
+    if attempt is not None and attempt.ending not in {"", *EndKind}:
+        return f"its attempt ended by {attempt.ending!r}"
+    if attempt is None and (saved.state in ALIVE or saved.tree_alive):
+        return f"it is {saved.state} without an attempt"
+    return ""
 
 
 class Memory:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import structlog
 
+from supervisor.core.memory import unusable
 from supervisor.saved import FORMAT, SavedServer
 from supervisor.shell.smallfile import UnusableFileError, read_json, replace_json, set_aside
 
@@ -41,6 +42,8 @@ class StateStore:
             saved = read_json(path, SavedServer)
             if saved is not None and (saved.format != FORMAT or saved.name != server):
                 raise set_aside(path, f"it has format {saved.format} and is of {saved.name}")
+            if saved is not None and (why := unusable(saved)):
+                raise set_aside(path, why)
         except UnusableFileError as problem:
             log.warning("state", problem=str(problem))
             return None
