@@ -415,10 +415,11 @@ class Daemon:
 
     def _with_devices(self, snapshot: ServerSnapshot) -> ServerSnapshot:
         leased, routers = self._devices.leased(snapshot.name), self._routing.views(snapshot.name)
-        ends = self._ends.why(snapshot.name)
-        if not leased and not routers and not ends:
+        turn, ends = self._fleet.told(snapshot), self._ends.why(snapshot.name)
+        if not (leased or routers or turn or ends):
             return snapshot
-        return msgspec.structs.replace(snapshot, gpus=leased or snapshot.gpus, routers=routers, ends=ends)
+        gpus = leased or snapshot.gpus
+        return msgspec.structs.replace(snapshot, gpus=gpus, routers=routers, turn=turn, ends=ends)
 
     def clock(self) -> Clock:
         """Now."""

@@ -161,7 +161,7 @@ def _routers(snapshot: ServerSnapshot) -> list[str]:
 
 
 def _under_way(snapshot: ServerSnapshot, clock: Clock) -> str:
-    what = stage_words(snapshot.stop_stage) or snapshot.lifecycle.reason or snapshot.lifecycle.value
+    what = snapshot.turn or stage_words(snapshot.stop_stage) or snapshot.lifecycle.reason or snapshot.lifecycle.value
     stalled = "stalled, " if snapshot.stop_stage and snapshot.verdict.value == "stalled" else ""
     return f"{stalled}{what} for {since(snapshot.lifecycle.since, clock)}"
 

@@ -78,6 +78,7 @@ def _not_settled(other: Member, held: bool, waited_s: float) -> str:
 
 
 def _now(other: Member) -> str:
+    """In our own words: why it is so is told with the other one."""
     if other.claiming:
-        return f"not started yet: {other.reason}" if other.reason else "not started yet"
+        return "not started yet"
     return "running, but not ready" if other.state is State.RUNNING else str(other.state)

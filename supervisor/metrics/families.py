@@ -87,6 +87,9 @@ VERDICT = _of_server(_gauge("server_verdict", "1 for the verdict from its progre
 PROBE = _of_server(
     _gauge("server_probe", "1 for the result of the startup, readiness or liveness probe.", "probe", "result")
 )
+WAITS = _of_server(
+    _gauge("server_waits_for_turn", "1 while its start waits for a start slot or for a server that it depends on.")
+)
 GOAL_UP = _of_server(_gauge("server_goal_up", "Whether it is wanted up."))
 READY = _of_server(_gauge("server_ready", "Whether requests may be sent to it."))
 PHASE_START = _of_server(_gauge("server_phase_start_timestamp_seconds", "When the phase of the start began."))

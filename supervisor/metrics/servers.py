@@ -59,6 +59,7 @@ def _facets(sheet: Sheet, snapshot: ServerSnapshot, known: Known) -> None:
     sheet.add(f.BUDGET, snapshot.budget_remaining, name)
     sheet.add(f.CAPACITY, snapshot.capacity_tokens, name)
     sheet.add(f.CAPACITY_EXPECTED, snapshot.capacity_expected, name)
+    sheet.add(f.WAITS, int(bool(snapshot.turn)), name)
     for router in snapshot.routers:
         sheet.add(f.ROUTED, int(router.state == "joined"), name, router.name)
 

@@ -12,6 +12,7 @@ from supervisor.core.fleet import Fleet, Rules
 from supervisor.core.fleetmember import Member, member
 from supervisor.core.fleetneeds import SETTLE_S, Admission, Refuse, Wait
 from supervisor.core.fleetview import FleetView, view
+from supervisor.core.lifecycle import State
 from supervisor.shell import clock
 from supervisor.shell.hub import Hub
 from supervisor.snapshot import ServerSnapshot
@@ -39,6 +40,10 @@ class FleetKeeper:
     def ties(self) -> Mapping[str, Ties]:
         """Of all servers."""
         return self._current().rules.ties
+
+    def mates(self, name: str) -> tuple[str, ...]:
+        """Those that the server restarts together with."""
+        return self.ties.get(name, Ties()).mates
 
     @property
     def held(self) -> set[str]:
@@ -71,6 +76,11 @@ class FleetKeeper:
     def looked(self, name: str, *, free: bool) -> Admission:
         """What the look at its devices, ports and model found; what is in the way gives its turn to the next."""
         return self._current().looked(name, self.members(), clock.monotonic(), free=free)
+
+    def told(self, snapshot: ServerSnapshot) -> str:
+        """Whom the server's start waits for, "" when it waits for nobody."""
+        claiming = snapshot.lifecycle.value == State.RECLAIMING and snapshot.goal == "up"
+        return self._told.get(snapshot.name, "") if claiming else ""
 
     def may_start_again(self) -> list[str]:
         """Those that were given up because of another server, which is there now or about to come."""

@@ -89,6 +89,8 @@ def _at_work(snapshot: ServerSnapshot, clock: Clock) -> list[Child]:
             return _starting(snapshot, snapshot.start, clock)
         case "running":
             return [snapshot.verdict.value, " for ", since(snapshot.verdict.since, clock)]
+        case "reclaiming" if snapshot.turn:
+            return [snapshot.turn, " for ", since(snapshot.lifecycle.since, clock)]
         case "backoff" if snapshot.backoff_until is not None:
             return [*_cause_of(snapshot), "next start in ", until(snapshot.backoff_until, clock)]
         case "fatal" | "quarantined":

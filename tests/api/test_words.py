@@ -167,6 +167,11 @@ def test_what_is_under_way_shows_for_how_long(state: str) -> None:
     assert described(state, lifecycle=FacetView(state, 100.0, "stop asked")) == "stop asked for 1 m"
 
 
+def test_who_waits_for_its_turn_says_for_whom_whatever_came_before() -> None:
+    waits = "waits for a start slot: kimi is starting; next in line"
+    assert described("reclaiming", turn=waits, stop_stage="kill") == f"{waits} for 1 m"
+
+
 @pytest.mark.parametrize(
     ("stage", "drain", "text"),
     [

@@ -255,7 +255,7 @@ def test_requires_waits_for_health_and_says_for_whom() -> None:
     host.want("a")
     host.members["a"] = replace(host.members["a"], reason="held by pid 4")
     assert host.want("b") == [
-        Wait("waits for a, which it requires and which is not started yet: held by pid 4"),
+        Wait("waits for a, which it requires and which is not started yet"),
     ]
     host.put("a", State.RUNNING, ready=False)
     assert host.ask("b") == Wait("waits for a, which it requires and which is running, but not ready")
