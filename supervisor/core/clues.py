@@ -69,6 +69,7 @@ class ClueBook:
     def __init__(self, profile: Profile) -> None:
         self._signatures = {signature.name: signature for signature in profile.signatures}
         self._rules = {rule.name: rule for rule in profile.rules}
+        self._last_words = profile.grammar.last_words
         self._clues: list[Clue] = []
         self._counts: Counter[str] = Counter()
         self._signs = 0
@@ -113,7 +114,8 @@ class ClueBook:
         self._counts[signature.name] += 1
         if len(self._clues) >= _KEPT or self._counts[signature.name] > _PER_SIGNATURE:
             return
-        said = "hit an exception" in match.fields.get("header", "")
+        header = match.fields.get("header", "")
+        said = any(words in header for words in self._last_words)
         self.said_fatal |= said
         self._clues.append(Clue(signature, match, stage, authoritative=said))
 

@@ -223,6 +223,7 @@ class Grammar(Part, frozen=True):
     rank_aliases: dict[str, str] = {}  # other ways to write a rank's word in a prefix: " rank=" → "TP"
     lone_rank: str = "TP0"
     benign: tuple[str, ...] = ()  # starts of messages that mean nothing, however they sound
+    last_words: tuple[str, ...] = ()  # before a traceback: with them the engine says that it ends of it
     untrusted: tuple[str, ...] = ()  # starts of messages that carry users' text
     rank_tag: str = ""  # third-party lines that carry a rank ("[rank3]: …")
     rank_tag_name: str = "TP{rank}"
