@@ -1,11 +1,14 @@
 """A real SGLang on the CPU under the daemon: started, watched, crippled, restarted, stopped without a trace."""
 
 import contextlib
+import http.client
+import itertools
 import json
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -219,6 +222,92 @@ def test_two_ranks_are_followed_apart(site_of_two: Site) -> None:
     # The daemon's own end is a stop of everything.
     assert site_of_two.stop_daemon() == 0
     assert [identity for identity in tree if identity.alive] == []
+
+
+def test_an_upgrade_in_place_costs_a_streamed_answer_no_byte(site: Site) -> None:
+    """Streams run without a pause while the daemon executes itself anew; each must say what it says undisturbed."""
+    tell = Teller()
+    assert site.ctl("start", NAME).returncode == 0
+    site.wait_healthy()
+    assert site.daemon is not None
+    tree, port = tree_of(site), site.status()["port"]
+    expected = Streamer.answer(port)
+    assert len(expected.text) > 100
+    streamer = Streamer(port)
+
+    done = site.ctl("upgrade", limit_s=90)
+
+    streamer.stop()
+    assert done.returncode == 0, done.stderr
+    assert streamer.problems == []
+    at = moment_of(site, "makes way for the new code")
+    across = [one for one in streamer.answers if one.began < at < one.ended]
+    (took_s,) = (one.ended - one.began for one in across)
+    tell(f"{done.stdout.strip()}; {len(streamer.answers)} streamed answers, one of {took_s:.1f} s across the exec")
+    assert {one.text for one in streamer.answers} == {expected.text}, "no byte is missing, none is another"
+    assert site.status()["pid"] == tree[0].pid
+    assert site.status()["attempt"] == 1
+    assert [one for one in tree if not one.alive] == []
+    assert json.loads(site.ctl("version", "--json").stdout)["pid"] == site.daemon.pid
+    assert site.lifecycle() == "running"
+    assert site.ctl("stop", NAME, limit_s=STOP_LIMIT_S).returncode == 0
+    assert [one for one in tree if one.alive] == []
+    assert site.stop_daemon() == 0
+
+
+class Answer(NamedTuple):
+    """What was streamed, and when, by the wall clock."""
+
+    text: str
+    began: float
+    ended: float
+
+
+class Streamer:
+    """One streamed request after another, until it is stopped: the last one is read to its end."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._enough = threading.Event()
+        self.answers: list[Answer] = []
+        self.problems: list[str] = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._enough.is_set():
+            try:
+                self.answers.append(self.answer(self._port))
+            except (OSError, http.client.HTTPException, AssertionError) as problem:
+                self.problems.append(repr(problem))
+                return
+
+    def stop(self) -> None:
+        self._enough.set()
+        self._thread.join(START_LIMIT_S)
+
+    @staticmethod
+    def answer(port: int) -> Answer:
+        """The most probable words, so that every answer is the same; each event repeats what came before."""
+        began = time.time()
+        sampling = {"temperature": 0, "max_new_tokens": 500, "ignore_eos": True}
+        asked = {"text": "a", "stream": True, "sampling_params": sampling}
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=START_LIMIT_S)
+        try:
+            connection.request("POST", "/generate", json.dumps(asked), {"Content-Type": "application/json"})
+            *events, last = connection.getresponse().read().strip().split(b"\n\n")
+        finally:
+            connection.close()
+        assert last == b"data: [DONE]"
+        texts = [str(json.loads(event[6:])["text"]) for event in events]
+        assert all(longer.startswith(shorter) for shorter, longer in itertools.pairwise(texts))
+        return Answer(texts[-1], began, time.time())
+
+
+def moment_of(site: Site, event: str) -> float:
+    """When the daemon said so; its stamps are local time."""
+    lines = [json.loads(line) for line in site.output.read_text().splitlines() if line.startswith("{")]
+    return next(datetime.fromisoformat(line["timestamp"]).timestamp() for line in lines if line["event"] == event)
 
 
 class Teller:
