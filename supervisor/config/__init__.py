@@ -1,6 +1,6 @@
 """The operator's settings: strictly read, checked once, frozen afterwards."""
 
-from supervisor.config.diff import Differences, KeyChange, ServerChange, differences
+from supervisor.config.diff import Differences, KeyChange, ServerChange, differences, started_with
 from supervisor.config.env_file import EnvironmentRefusedError, read_env_file
 from supervisor.config.load import ConfigError, config_hash, load
 from supervisor.config.model import (
@@ -75,4 +75,5 @@ __all__ = [
     "port_of",
     "read_env_file",
     "routed",
+    "started_with",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -64,6 +65,16 @@ class Differences(msgspec.Struct, frozen=True):
     servers: tuple[ServerChange, ...]
     daemon: tuple[KeyChange, ...]
     groups: tuple[KeyChange, ...] = ()
+
+
+def started_with(server: ServerConfig) -> str:
+    """The same text for settings that a running process need not notice; no setting can be read out of it.
+
+    What is as it is by default is left out, so that a key which a later version adds changes nothing.
+    """
+    usual, now = msgspec.to_builtins(ServerConfig(server.name)), msgspec.to_builtins(server)
+    given = {name: value for name, value in now.items() if name not in _LIVE and value != usual[name]}
+    return hashlib.sha256(msgspec.json.encode(given, order="deterministic")).hexdigest()[:16]
 
 
 def differences(running: Config, read: Config) -> Differences:

@@ -48,6 +48,7 @@ class Inheritance(msgspec.Struct, frozen=True):
 
     saved: SavedServer | None
     tree: Tree | None = None
+    started_with: str = ""  # the settings that the tree's process was given; "" when that is not known
     ended: int | None = None  # how the leader of a tree has ended that lives no more; None when nobody knows
 
     @property
@@ -103,7 +104,7 @@ async def _inherit(record: TreeRecord | None, name: str, trees: TreeStore, state
     if saved is None or saved.number != record.spawned.attempt:
         saved = _from_record(record, states.boot_id)
         log.warning("state", server=name, problem="no usable record of a living server: its log tells what it can")
-    return Inheritance(_with_process(saved, record), tree)
+    return Inheritance(_with_process(saved, record), tree, record.started_with)
 
 
 def _with_process(saved: SavedServer, record: TreeRecord) -> SavedServer:

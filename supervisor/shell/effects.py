@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -25,7 +26,7 @@ from supervisor.actions import (
     SignalTree,
     Spawn,
 )
-from supervisor.config import EnvironmentRefusedError, ServerConfig
+from supervisor.config import EnvironmentRefusedError, ServerConfig, started_with
 from supervisor.core.settings import Settings
 from supervisor.edge import evidence, listener
 from supervisor.edge.process import Limit, SpawnPlan, Tree, new_marker, spawn
@@ -171,7 +172,8 @@ class Effects:
             return
         with contextlib.suppress(OSError):  # a full disk: the note from before the spawn finds the tree as well
             recorder = made.recorder.pid if made.recorder is not None else 0
-            await anyio.to_thread.run_sync(self._host.trees.put, plan.server, plan.marker, made.spawned, gpus, recorder)
+            note_tree = partial(self._host.trees.put, plan.server, plan.marker, made.spawned, gpus)
+            await anyio.to_thread.run_sync(note_tree, recorder, started_with(self._config))
         await self._post(made.spawned)
         self.take(made)
 

@@ -15,7 +15,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from supervisor.actions import Announce
-from supervisor.config import ServerConfig, config_hash
+from supervisor.config import ServerConfig, config_hash, started_with
 from supervisor.core.lifecycle import RESTING, WITHOUT_DEVICES, State
 from supervisor.core.resolve import resolve
 from supervisor.core.server import Server
@@ -38,6 +38,7 @@ log = structlog.get_logger()
 NOTHING = Inheritance(None)
 # Where nothing is under way that must not be broken off: no spawn, no kill, no look at devices.
 _CALM = (*RESTING, State.BACKOFF, State.RUNNING)
+_DRIFTED = "it was started with other settings than the file has now; sglctl restart brings these into force"
 
 
 class ChangeProblem(Exception):  # noqa: N818 - a fact for the operator, not a bug
@@ -244,6 +245,9 @@ class Roster:
         if tree is not None and saved.attempt is not None:
             effects.take(tree, await recall(loop.server, seat.profile, saved.attempt))
             log.info("adopted", server=saved.name, pid=tree.pid, attempt=saved.number, state=saved.state)
+            if inherited.started_with not in ("", started_with(seat.config)):
+                self._announce(saved.name, Announce("supervisor", "", "configuration", _DRIFTED, saved.number))
+                log.warning("configuration", server=saved.name, problem=_DRIFTED)
         loop.resume(actions, effects.carry)
         if tree is not None and saved.attempt is not None and saved.attempt.pid is None:
             # The news of the spawn was lost with the daemon that had asked for it.

@@ -20,6 +20,7 @@ class TreeRecord(msgspec.Struct, frozen=True):
     spawned: Spawned
     devices: tuple[int, ...] = ()  # its lease
     recorder: int = 0  # pid of who writes the exit status down; 0 where the kernel tells it
+    started_with: str = ""  # the settings that its process was given, as `config.started_with` has them
 
 
 class TreeStore:
@@ -29,9 +30,17 @@ class TreeStore:
         self._directory = directory
         self._boot_id = boot_id()
 
-    def put(self, server: str, marker: str, spawned: Spawned, devices: tuple[int, ...] = (), recorder: int = 0) -> None:
+    def put(
+        self,
+        server: str,
+        marker: str,
+        spawned: Spawned,
+        devices: tuple[int, ...] = (),
+        recorder: int = 0,
+        started_with: str = "",
+    ) -> None:
         """Note a tree. OSError when the state directory cannot be written."""
-        record = TreeRecord(server, self._boot_id, marker, spawned, devices, recorder)
+        record = TreeRecord(server, self._boot_id, marker, spawned, devices, recorder, started_with)
         replace_json(self._path(server), record, durable=True)
 
     def remove(self, server: str) -> None:

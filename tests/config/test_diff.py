@@ -17,6 +17,7 @@ from supervisor.config import (
     ServingConfig,
     StopConfig,
     differences,
+    started_with,
 )
 
 KIMI = ServerConfig(name="kimi", command=("engine", "--tp", "8"))
@@ -102,3 +103,11 @@ def test_the_daemons_own_table() -> None:
     assert differences(running(KIMI), after) == Differences(
         (), (KeyChange("daemon.listen", "127.0.0.1:9877", "", "restart"),)
     )
+
+
+def test_what_a_process_was_started_with_is_the_same_text_whatever_is_live() -> None:
+    one = ServerConfig("kimi", ("engine", "--port", "1"), environment={"A": "1", "B": "2"})
+    same = replace(one, environment={"B": "2", "A": "1"}, stop=StopConfig(grace_s=7.0), autostart=False, priority=3)
+    assert started_with(one) == started_with(same)
+    for other in (replace(one, command=("engine",)), replace(one, nice=1), replace(one, environment={"A": "1"})):
+        assert started_with(other) != started_with(one)

@@ -184,6 +184,30 @@ def test_a_server_that_is_not_configured_any_more_is_ended_too(host: Host) -> No
     assert not host.processes("gone")
 
 
+def test_a_server_that_runs_by_another_file_than_the_present_one_is_adopted_and_told(host: Host) -> None:
+    host.fake("kimi", sole=True)
+    daemon = host.start()
+    host.wait_for("kimi", "lifecycle", "running")
+    pid = host.show("kimi")["pid"]
+    daemon.kill()
+    host.servers["kimi"]["stop"] = {"grace": "7s"}
+    second = host.start()
+    assert host.events("kimi", "supervisor") == [], "a live key costs nothing"
+    second.kill()
+    host.servers["kimi"]["nice"] = 1
+
+    again = host.start()
+
+    again.wait_until_said("configuration", server="kimi")
+    assert host.show("kimi")["pid"] == pid
+    (told,) = host.events("kimi", "supervisor")
+    assert told["reason"].startswith("it was started with other settings than the file has now")
+    assert host.ctl("restart", "kimi", "--wait", "--timeout", "30s").returncode == 0
+    again.kill()
+    host.start()
+    assert host.events("kimi", "supervisor") == []
+
+
 def test_many_daemons_killed_in_a_row_never_run_two_copies(host: Host) -> None:
     """Killed a little later each time, so that the moment wanders through note, spawn and start."""
     host.fake("kimi", "--tp", "2", sole=True)
