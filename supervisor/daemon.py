@@ -210,9 +210,12 @@ class Daemon:
         self._devices = Devices(state, lambda pid: server_of(pid, self._places), self._hub.publish)
         self._routing = Routing(self._config)
         self._hooks = Hooks(state / "hooks", await stack.enter_async_context(Messenger()), daemon.hooks)
+        watch = await stack.enter_async_context(watcher())
+        if watch.problem:
+            log.warning("logs", problem=watch.problem)
         return Host(
             journal=journal,
-            watcher=await stack.enter_async_context(watcher()),
+            watcher=watch,
             prober=await stack.enter_async_context(Prober()),
             cgroups=cgroups,
             hub=self._hub,

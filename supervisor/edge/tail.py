@@ -52,15 +52,21 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 class Watcher:
-    """One inotify descriptor for all files of the daemon. Made by `watcher()`."""
+    """One inotify descriptor for all files of the daemon. Made by `watcher()`.
 
-    def __init__(self, descriptor: int, library: ctypes.CDLL) -> None:
+    `problem`: why nothing can be watched; then `arm` refuses, and files are looked at again and again.
+    """
+
+    def __init__(self, descriptor: int, library: ctypes.CDLL, problem: str = "") -> None:
         self._descriptor = descriptor
         self._library = library
+        self.problem = problem
         self._waiting: dict[int, set[anyio.Event]] = {}
 
     def arm(self, path: str, mask: int, event: anyio.Event) -> int | None:
         """Have the event set at the next change of the path. None when it cannot be watched (gone, or limits)."""
+        if self.problem:
+            return None
         number = self._library.inotify_add_watch(self._descriptor, os.fsencode(path), ctypes.c_uint32(mask))
         if number < 0:
             return None
@@ -100,12 +106,13 @@ def _set_all(waiting: set[anyio.Event]) -> None:
 
 @asynccontextmanager
 async def watcher() -> AsyncIterator[Watcher]:
-    """A running Watcher; OSError when the machine's inotify instances are used up."""
+    """A running Watcher; one that watches nothing when the user's inotify instances are used up."""
     library = ctypes.CDLL(None, use_errno=True)
     descriptor = library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
     if descriptor < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"cannot make an inotify descriptor: {os.strerror(number)}")
+        why = os.strerror(ctypes.get_errno())
+        yield Watcher(descriptor, library, f"cannot make an inotify descriptor: {why}; logs are looked at instead")
+        return
     try:
         async with anyio.create_task_group() as tasks:
             made = Watcher(descriptor, library)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -255,6 +256,22 @@ async def test_without_inotify_watches_it_still_follows(log: Path) -> None:
         await idle()
         append(log, b"seen\n")
         await follower.until(b"seen\n")
+
+
+async def test_without_an_inotify_instance_it_still_follows(log: Path) -> None:
+    """fs.inotify.max_user_instances used up by containers: a daemon that did not start for it adopted nobody."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with AsyncExitStack() as stack:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))  # the same errno
+        try:
+            watch = await stack.enter_async_context(watcher())
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert watch.problem.startswith("cannot make an inotify descriptor: Too many open files")
+        async with following(log, watch=watch) as follower:
+            await idle()
+            append(log, b"seen\n")
+            await follower.until(b"seen\n")
 
 
 async def test_an_overflow_of_the_event_queue_wakes_everybody(log: Path) -> None:
