@@ -33,6 +33,7 @@ __all__ = ["Claim", "Culprit", "DeviceBook", "Finding", "GpuView", "GpusView", "
 
 
 HARDWARE_FAULT = "gpu-hardware-fault"  # of the classes of causes
+_NOBODYS = "MiB held by nobody"
 SAME_XID_S = 2.0  # the driver's event set and the kernel's log tell of one Xid within this time
 
 
@@ -238,8 +239,10 @@ class DeviceBook:
         contained = self._sample is not None and self._sample.own_pid_namespace
         if contained or since is None or now - since < limit_s:
             return None
+        if device.quarantine is not None and _NOBODYS in device.quarantine.reason:
+            return None  # said already; that it lasts is no news
         held = device.accounts[0].excess >> 20
-        text = f"{held} MiB held by nobody for {now - since:.0f} s: reset the GPU, or release it"
+        text = f"{held} {_NOBODYS} for {now - since:.0f} s: reset the GPU, or release it"
         return device.put_out(Complaint(UNATTRIBUTED, text), now)
 
     def _standing(self, device: Device) -> Standing:

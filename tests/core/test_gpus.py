@@ -288,6 +288,17 @@ def test_memory_that_nobody_holds_is_waited_for_and_then_the_device_is_out() -> 
     assert (finding.clean, finding.quarantined) == (False, (0,))
 
 
+def test_that_it_lasts_is_no_news() -> None:
+    """The reason once grew by a clause a second, and the log by a line."""
+    machine = leaking()
+    machine.look(times=61)
+    (record,) = machine.give_up()
+    for _ in range(5):
+        machine.look()
+        assert machine.give_up() == ()
+    assert machine.check().reason == f"GPU 0 is quarantined: {record.reason}"
+
+
 def test_the_wait_begins_anew_when_the_memory_was_back_in_between() -> None:
     machine = leaking()
     machine.look(times=50)
