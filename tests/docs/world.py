@@ -46,7 +46,7 @@ esac
 last= model=
 for word; do [ "$last" = --model-path ] && model=${{word##*/}}; last=$word; done
 if [ -f "{root}/scenario/$model" ]; then SGLSUP_SIM_SCENARIO=$(cat "{root}/scenario/$model"); export SGLSUP_SIM_SCENARIO; fi
-exec {python} -m supervisor.simulator --speed 200 --gpu-dir {allocations} "$@"
+exec {python} -m supervisor.simulator --speed 1000 --gpu-dir {allocations} "$@"
 """
 
 
