@@ -52,6 +52,11 @@ soak: $(STAMP) ## random histories of whole hosts: MINUTES=5
 faults: $(STAMP) ## the fault matrix, thoroughly, into docs/faults.md (some minutes; root for all of it)
 	$(BIN)/python -m tests.faults.report
 
+fuzz: $(STAMP) ## coverage-guided fuzzing of whatever reads other people's bytes: SECONDS=120 TARGETS="log http"
+	$(BIN)/python -m bench.peers || true  # without the fuzzer the first target says so
+	for target in $(or $(TARGETS),log config converter xmlrpc http saved notes journal); do \
+	    $(BIN)/python -m tests.fuzz.run $$target --seconds $(or $(SECONDS),120) --folder build/fuzz/$$target || exit 1; done
+
 real: $(STAMP) ## a real SGLang on the CPU, supervised from end to end
 	$(BIN)/python tests/real/setup_sglang_cpu.py || [ $$? -eq 75 ]
 	$(BIN)/python -m pytest -m real -rfEsP --timeout 900 tests/real

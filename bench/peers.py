@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 SUPERVISORD = "supervisor==4.3.0"
+ATHERIS = "atheris==3.0.0"
 SCHEMATHESIS = "schemathesis==4.32.5"
 PIPX = "pipx==1.18.4"
 UV = "uv==0.13.9"
@@ -25,6 +26,11 @@ def supervisord_folder() -> Path | None:
 def schemathesis_folder() -> Path | None:
     """The bin folder of schemathesis. Not in our own environment: it is a pytest plugin that every run would load."""
     return _folder(SCHEMATHESIS, "schemathesis")
+
+
+def atheris_folder() -> Path | None:
+    """The bin folder beside the fuzzer, which is a library of 35 MB: its neighbour tells that it is there."""
+    return _folder(ATHERIS, "wheel", "wheel")
 
 
 def router_folders() -> tuple[Path | None, ...]:
@@ -58,4 +64,6 @@ def _folder(requirement: str, program: str, *more: str) -> Path | None:
 
 
 if __name__ == "__main__":
-    sys.exit(None in (supervisord_folder(), schemathesis_folder(), *router_folders(), *installer_folders()))
+    sys.exit(
+        None in (supervisord_folder(), schemathesis_folder(), atheris_folder(), *router_folders(), *installer_folders())
+    )
