@@ -87,7 +87,8 @@ def convert_unit(path: Path) -> Conversion:
     )
     draft = _with_places(Draft(config, remarks=tuple(remarks)), unit)
     draft = without_shell(draft).losing(*_lost(unit)).remarking(*_different(unit))
-    return Conversion(source=str(path), drafts=(draft,))
+    read = tuple(f"read with it: {file}" for file in unit.drop_ins)
+    return Conversion(source=str(path), drafts=(draft,), remarks=read)
 
 
 # --- the command -----------------------------------------------------------------------------------------------------

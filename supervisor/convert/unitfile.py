@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,8 +24,14 @@ class Unit:
     """The settings of a unit, each with its values in the order in which they stand."""
 
     def __init__(self, path: Path) -> None:
+        """With the drop-ins that lie beside it, in the order of their names."""
         self.name = path.name
+        self.drop_ins = sorted(path.parent.glob(f"{glob.escape(path.name)}.d/*.conf"))
         self._values: dict[tuple[str, str], list[str]] = {}
+        for file in (path, *self.drop_ins):
+            self._read(file)
+
+    def _read(self, path: Path) -> None:
         section = ""
         for line in _lines(_text(path)):
             if header := re.fullmatch(r"\[(.+)\]", line):

@@ -123,7 +123,7 @@ def _converted(file: Path) -> Conversion | str:
         return str(problem)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(_FILES)
 def test_any_supervisord_file(sections: list[tuple[str, list[tuple[str, str]]]]) -> None:
     text = "[supervisord]\n" + "".join(
@@ -132,14 +132,14 @@ def test_any_supervisord_file(sections: list[tuple[str, list[tuple[str, str]]]])
     outcome(text, "supervisord.conf")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(_UNITS)
 def test_any_unit(assignments: list[tuple[str, str]]) -> None:
     body = "".join(f"{key}={value}\n" for key, value in assignments)
     outcome(f"[Unit]\n[Service]\nExecStart=/bin/engine --port 1\n{body}", "x.service")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.text(max_size=200), st.sampled_from(["", "[supervisord]\n", "[Service]\n", "[program:a]\ncommand="]))
 def test_any_text(text: str, before: str) -> None:
     outcome(before + text, "x")

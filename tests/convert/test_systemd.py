@@ -150,6 +150,18 @@ def test_a_unit_that_cannot_be_used_is_refused(
     assert (shown.out, shown.err.count("\n")) == ("", 1)
 
 
+def test_drop_ins_beside_the_unit_are_read_with_it(converted: Convert, tmp_path: Path) -> None:
+    folder = tmp_path / "a.service.d"
+    folder.mkdir()
+    (folder / "20-more.conf").write_text("[Service]\nNice=3\n")
+    (folder / "10-other.conf").write_text("[Service]\nNice=2\nTimeoutStopSec=7\nExecStart=\nExecStart=vllm serve m\n")
+
+    done = converted(unit("Nice=1"), name="a.service")
+
+    assert (done.server.nice, done.server.stop.grace_s, done.server.command[0]) == (3, 7.0, "vllm")
+    assert "10-other.conf" in done.out
+
+
 def test_an_empty_value_takes_back_what_was_set(tmp_path: Path) -> None:
     file = tmp_path / "x.service"
     file.write_text("[Service]\nExecStart=/a\nExecStart=\nExecStart=/b\n")

@@ -37,7 +37,10 @@ def test_every_generated_page_is_up_to_date() -> None:
     assert done.returncode == 0, done.stderr[:3000]
 
 
-@pytest.mark.skipif(shutil.which("man") is None or shutil.which("groff") is None, reason="needs man and groff")
+@pytest.mark.skipif(
+    shutil.which("man") is None or shutil.which("groff") is None,
+    reason="needs man and groff (Debian: man-db, groff-base)",
+)
 @pytest.mark.parametrize("page", MAN, ids=lambda page: page.name)
 def test_man_takes_a_page_without_a_warning(page: Path) -> None:
     command = ["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", str(page)]

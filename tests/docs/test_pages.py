@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from supervisor.config import load
+from supervisor.profile import facts, load_profile
 from tests.docs.pages import REASONS, ROOT, Block, blocks, commands, indented_commands, pages
-from tests.docs.world import World
+from tests.docs.world import CONFIG, World
 from tests.nvml.fake import build, compiler
 
 PAGES = [page for page in pages() if page.exists()]
@@ -41,6 +44,35 @@ def test_a_page_does_what_it_says(page: Path, library: Path) -> None:
                 world.does(block)
             except AssertionError as wrong:
                 raise AssertionError(f"{name(page)}:{block.line}: {wrong}") from None
+
+
+QUICK_START = [
+    block for block in blocks(ROOT / "docs" / "quickstart.md") if block.kind == "toml" and "file" in block.marks
+]
+
+
+def test_the_files_of_the_quick_start_are_a_server_of_eight_and_two_of_four(tmp_path: Path) -> None:
+    plans = []
+    for at, block in enumerate(QUICK_START):
+        file = tmp_path / f"{at}.toml"
+        text = re.sub(r"^user = .*\n", "", block.text, flags=re.MULTILINE)
+        file.write_text(text.replace("[daemon]\n", f'[daemon]\nstate_dir = "{tmp_path}"\nlog_dir = "{tmp_path}"\n'))
+        servers = load(file).servers.values()
+        plans.append([(len(one.gpus.indices), facts(load_profile(one.engine), one.command)) for one in servers])
+
+    ((eight,), four) = plans
+    assert (eight[0], eight[1].tensor_parallel, eight[1].speculative) == (8, 8, "EAGLE3")
+    assert [(devices, said.tensor_parallel) for devices, said in four] == [(4, 4), (4, 4)]
+
+
+@pytest.mark.slow
+def test_the_two_servers_of_the_quick_start_run_side_by_side(library: Path) -> None:
+    with World(library) as world:
+        world.does(QUICK_START[1]._replace(marks={"file": CONFIG}))
+        world.does(Block(0, "daemon", "on", {}))
+        world.does(
+            Block(0, "console", "$ sglctl wait all\n$ sglctl gpus\n0 … leased to left …\n7 … leased to right …\n", {})
+        )
 
 
 def test_no_command_escapes_its_fence() -> None:
@@ -85,8 +117,6 @@ def test_a_page_with_loose_ends_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_links_between_pages_lead_somewhere() -> None:
-    import re
-
     broken = [
         f"{name(page)}: {target}"
         for page in PAGES
