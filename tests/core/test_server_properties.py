@@ -80,6 +80,14 @@ class AnyHistory(RuleBasedStateMachine):
     def somebody_restarts_it(self, grace_s: float | None) -> None:
         self.world.tell(e.RestartRequested("test", grace_s=grace_s))
 
+    @rule()
+    def somebody_is_to_stop_it_after_others(self) -> None:
+        self.world.tell(e.StopRequested("test", hold=True))
+
+    @rule(delay_s=st.sampled_from([None, 0.0, 20.0]))
+    def a_mate_fails(self, delay_s: float | None) -> None:
+        self.world.tell(e.MateFailed("mate", "exited with status 1", delay_s))
+
     @rule(number=st.sampled_from([1, 15, 9]))
     def somebody_sends_a_signal(self, number: int) -> None:
         self.world.tell(e.SignalRequested("test", number))

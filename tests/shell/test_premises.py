@@ -13,6 +13,7 @@ import pytest
 
 from supervisor.actions import CheckDevices
 from supervisor.config import Config, GpuPlan, ServerConfig
+from supervisor.core.fleetneeds import Admission, Go, Refuse, Wait
 from supervisor.core.settings import Settings
 from supervisor.events import DevicesChecked
 from supervisor.ports import PortUse
@@ -47,7 +48,11 @@ class Place:
         self.released: list[str] = []
         self.fleet = FleetKeeper(Hub(), Config, tuple)
         self.host = SimpleNamespace(
-            devices=self.devices, ports=PortBook(), log_dir=Path(log_dir), fleet=self.fleet, release=self.released.append
+            devices=self.devices,
+            ports=PortBook(),
+            log_dir=Path(log_dir),
+            fleet=self.fleet,
+            release=self.released.append,
         )
 
     def premises(self, port: int = 0, *further: PortUse, name: str = "kimi", gpus: tuple[int, ...] = ()) -> Premises:
@@ -127,3 +132,71 @@ async def test_only_looks_from_the_beginning_of_a_wait_on_count() -> None:
     await premises.look(START)
     first, second, third, fourth = place.devices.asked
     assert first == second == third < fourth
+
+
+class Turns:
+    """A fleet that answers what the test says."""
+
+    def __init__(self, *answers: Admission, after_look: Admission | None = None) -> None:
+        self.answers = list(answers)
+        self.after_look = after_look or Go()
+        self.told: list[bool] = []
+
+    async def admitted(self, name: str) -> Admission:
+        return self.answers.pop(0)
+
+    def looked(self, name: str, *, free: bool) -> Admission:
+        self.told.append(free)
+        return self.after_look if free else Go()
+
+
+def in_turn(turns: Turns, answer: DevicesChecked | None = None) -> tuple[Place, Premises]:
+    place = Place(answer=answer)
+    place.host.fleet = turns
+    return place, place.premises()
+
+
+async def test_who_waits_for_its_turn_looks_at_nothing_and_holds_nothing() -> None:
+    place, premises = in_turn(Turns(Wait("waits for a start slot"), Go()))
+    found = await premises.look(START)
+    assert (found.clean, found.waiting, found.reason) == (False, True, "waits for a start slot")
+    assert found.again_s is not None
+    assert found.again_s < 1, "the wait was within the look"
+    assert place.released == ["kimi"]
+    assert (await premises.look(START)).clean is True
+
+
+async def test_what_is_not_proven_free_is_kept_during_the_wait() -> None:
+    """The memory of its last attempt is not back yet: others would only get devices that are dirty."""
+    place, premises = in_turn(Turns(Wait("waits for a start slot")), DevicesChecked(1, False, "GPU 0: held"))
+    assert (await premises.look(START)).waiting
+    assert place.released == []
+
+
+async def test_a_start_that_can_never_have_its_turn_is_refused() -> None:
+    place, premises = in_turn(Turns(Refuse("not started: it requires kimi, which is fatal")))
+    found = await premises.look(START)
+    assert (found.clean, found.refuse) == (False, True)
+    assert place.devices.asked == []
+
+
+async def test_the_fleet_is_told_what_a_look_has_found() -> None:
+    turns = Turns(Go(), Go())
+    place, premises = in_turn(turns, DevicesChecked(1, False, "GPU 0: held"))
+    await premises.look(START)
+    place.devices.answer = DevicesChecked(1, True)
+    assert (await premises.look(START)).clean is True
+    premises.hook_says_no()
+    assert turns.told == [False, True, False]
+
+
+async def test_a_slot_that_is_gone_after_the_look_is_waited_for() -> None:
+    place, premises = in_turn(Turns(Go(), after_look=Wait("waits for a start slot: glm is starting")))
+    found = await premises.look(START)
+    assert (found.waiting, found.reason) == (True, "waits for a start slot: glm is starting")
+    assert place.released == ["kimi"]
+
+
+async def test_an_end_needs_no_turn() -> None:
+    _, premises = in_turn(Turns())
+    assert (await premises.look(END)).clean is True
