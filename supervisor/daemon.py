@@ -28,7 +28,7 @@ from supervisor.core.fleetends import by_need
 from supervisor.core.fleetview import FleetView
 from supervisor.core.gpus import GpusView
 from supervisor.core.lifecycle import RESTING, WITHOUT_DEVICES, State
-from supervisor.core.rolling import Roll, RollKind, summary
+from supervisor.core.rolling import Roll, RollKind, RollState, summary
 from supervisor.core.traffic import HostTraffic
 from supervisor.edge.cgroup import find_cgroup_root
 from supervisor.edge.journal import Journal
@@ -540,6 +540,8 @@ class Daemon:
             return "the daemon ends"
         if self._changes.busy:
             return "a change of the configuration is under way; try again when it is done"
+        if self._rolling.last is not None and self._rolling.last.state is RollState.RUNNING:
+            return f"a {summary(self._rolling.last)}; wait for it, or cancel it"
         try:
             found = await self._changes.reread()
         except (ConfigError, ChangeRefusedError) as problem:

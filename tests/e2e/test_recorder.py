@@ -55,6 +55,7 @@ def test_a_daemon_that_lives_notices_nothing_of_the_recorder(host: Host) -> None
     assert host.collisions("kimi") == ""
 
 
+@pytest.mark.slow
 @both_ways
 def test_an_adopted_server_that_ends_is_told_with_its_status(host: Host) -> None:
     host.add("kimi", SERVER)

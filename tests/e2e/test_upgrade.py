@@ -20,6 +20,7 @@ from tests.e2e.host import BIN, Host, until
 
 both_ways = pytest.mark.parametrize("cgroups", ["auto", pytest.param("off", marks=pytest.mark.slow)], indirect=True)
 NEW = "9.9.9"
+CROWDED_S = 60.0
 
 
 @pytest.fixture
@@ -216,21 +217,28 @@ def test_who_waits_or_follows_goes_on_with_the_new_code(host: Host) -> None:
     host.add("odd", ["sh", "-c", "trap 'exit 7' USR1; while :; do sleep 0.05; done"])
     host.start()
     spawned(host, "odd")
-    waiting = client(host, "wait", "kimi", "--timeout", "60s")
-    following = client(host, "events", "-f", "--json", "kimi")
-    until(lambda: host.ctl("status").returncode == 3, 10, "both have come")
+    with (
+        client(host, "wait", "kimi", "--timeout", "60s") as waiting,
+        client(host, "events", "-f", "--json", "kimi") as following,
+    ):
+        until(lambda: guests(host) == 2, CROWDED_S, "both have come")
 
-    assert host.ctl("upgrade").returncode == 0
-    assert host.ctl("start", "kimi").returncode == 0
+        assert host.ctl("upgrade").returncode == 0
+        assert host.ctl("start", "kimi").returncode == 0
 
-    assert waiting.communicate(timeout=60) == ("kimi: healthy\n", None)
-    assert following.stdout is not None
-    assert any('"running"' in line for line in following.stdout), "the change after the upgrade is told"
-    following.send_signal(signal.SIGINT)
-    assert following.wait(10) == 0
-    following.stdout.close()
+        assert waiting.communicate(timeout=CROWDED_S) == ("kimi: healthy\n", None)
+        assert following.stdout is not None
+        assert any('"running"' in line for line in following.stdout), "the change after the upgrade is told"
+        following.send_signal(signal.SIGINT)
+        assert following.wait(CROWDED_S) == 0
     os.kill(host.show("odd")["pid"], signal.SIGUSR1)
     assert "status 7" in host.wait_for("odd", "lifecycle", "stopping")["reason"], "its parent is the same process"
+
+
+def guests(host: Host) -> int:
+    """Connections that the daemon has to its clients."""
+    rows = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]
+    return sum(row[-1] == host.socket and row[5] == "03" for row in rows)
 
 
 def client(host: Host, *words: str) -> subprocess.Popen[str]:
@@ -241,11 +249,28 @@ def client(host: Host, *words: str) -> subprocess.Popen[str]:
 def test_a_signal_that_comes_in_between_is_heeded(host: Host) -> None:
     host.fake("kimi", autostart=False)
     daemon = host.start()
-    upgrading = client(host, "upgrade", "--timeout", "1s")
-    daemon.wait_until_said("makes way for the new code")
+    with client(host, "upgrade", "--timeout", "1s") as upgrading:
+        daemon.wait_until_said("makes way for the new code", CROWDED_S)
 
-    daemon.process.terminate()
+        daemon.process.terminate()
 
-    assert daemon.ended() == 0
-    daemon.wait_until_said("asked to end", by="SIGTERM")
-    upgrading.communicate(timeout=30)
+        assert daemon.ended(CROWDED_S) == 0
+        daemon.wait_until_said("asked to end", by="SIGTERM")
+        upgrading.communicate(timeout=CROWDED_S)
+
+
+@pytest.mark.slow
+def test_no_upgrade_breaks_off_a_rolling_restart(host: Host) -> None:
+    for name in ("a", "b"):
+        host.fake(name)
+    host.start()
+    for name in ("a", "b"):
+        assert host.ctl("wait", name, "--timeout", "30s").returncode == 0
+    with client(host, "restart", "--rolling", "a", "b") as rolling:
+        host.wait_for("a", "rolling", "under-way")
+
+        said = refusal(host)
+
+        assert "wait for it, or cancel it" in said, said
+        rolling.communicate(timeout=CROWDED_S)
+    assert rolling.returncode == 0
