@@ -120,7 +120,8 @@ class Ends:
         event = self._due.pop(name, None)
         if event is not None:
             await self._ask(name, event)
-            self._keeper.held.discard(name)
+            if name not in self._due:
+                self._forget(name)
 
     def _blocked(self, name: str) -> bool:
         members = self._keeper.members()
@@ -131,6 +132,7 @@ class Ends:
         """What was asked last counts."""
         self._due.pop(name, None)
         self._keeper.held.discard(name)
+        self._hub.publish()
 
     async def _ask(self, name: str, event: Request | MateFailed) -> None:
         loop = self._loop_of(name)
@@ -154,7 +156,7 @@ class Ends:
     async def _tell(self, mate: str, failure: MateFailed) -> None:
         await self._ask(mate, failure)
         if mate not in self._due:
-            self._keeper.held.discard(mate)
+            self._forget(mate)
 
 
 def _failure(loop: ServerLoop, change: Announce) -> MateFailed | None:

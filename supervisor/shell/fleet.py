@@ -10,7 +10,7 @@ from supervisor.config import Config
 from supervisor.config.groups import Ties, ties
 from supervisor.core.fleet import Fleet, Rules
 from supervisor.core.fleetmember import Member, member
-from supervisor.core.fleetneeds import SETTLE_S, Admission, Refuse, Wait
+from supervisor.core.fleetneeds import Admission, Refuse, Wait
 from supervisor.core.fleetview import FleetView, view
 from supervisor.core.lifecycle import State
 from supervisor.shell import clock
@@ -19,6 +19,7 @@ from supervisor.snapshot import ServerSnapshot
 
 # A look is answered within 10 s, and what follows the turn (devices, ports, preflight, hook) needs its time as well.
 _MOMENTS_S = 4.0
+_ASK_ANEW_S = 1.0
 AGAIN_S = 0.25
 
 
@@ -34,6 +35,9 @@ class FleetKeeper:
         self._followed: Config | None = None
         self._fleet = Fleet(Rules())
         self._told: dict[str, str] = {}
+        self._given_back = 0  # slots, after a look
+        self._seen_at = -1
+        self._seen: tuple[object, ...] = ()
         self.refused: set[str] = set()  # given up because one that they require was
 
     @property
@@ -58,23 +62,40 @@ class FleetKeeper:
     async def admitted(self, name: str) -> Admission:
         """Whether the server may start. What has been told already is not told again at once, but waited for here."""
         until = clock.monotonic() + _MOMENTS_S
-        while True:
-            seen = self._hub.count
+        answer = self._ask(name)
+        while isinstance(answer, Wait) and answer.reason == self._told.get(name) and clock.monotonic() < until:
+            await self._something_new()
             answer = self._ask(name)
-            if not isinstance(answer, Wait):
-                self._told.pop(name, None)
-                break
-            if answer.reason != self._told.get(name) or clock.monotonic() >= until:
-                self._told[name] = answer.reason
-                break
-            with anyio.move_on_after(SETTLE_S):
-                await self._hub.changed(seen)
+        if isinstance(answer, Wait):
+            self._told[name] = answer.reason
+        else:
+            self._told.pop(name, None)
         if isinstance(answer, Refuse):
             self.refused.add(name)
         return answer
 
+    async def _something_new(self) -> None:
+        """A state that decides about starts has changed; or some time has passed, which decides about them as well."""
+        with anyio.move_on_after(_ASK_ANEW_S):
+            seen, scene = self._hub.count, self._scene()
+            while scene == self._scene():
+                seen = await self._hub.changed(seen)
+
+    def _scene(self) -> tuple[object, ...]:
+        """Changes of phases, bars and logs come many times a second; what matters here is looked at once for each."""
+        if self._hub.count != self._seen_at:
+            self._seen_at = self._hub.count
+            states = (
+                (one.lifecycle.value, one.goal, one.readiness.value, one.verdict.value) for one in self._snapshots()
+            )
+            self._seen = (self._given_back, frozenset(self.held), *states)
+        return self._seen
+
     def looked(self, name: str, *, free: bool) -> Admission:
         """What the look at its devices, ports and model found; what is in the way gives its turn to the next."""
+        if not free:
+            self._given_back += 1
+            self._hub.publish()
         return self._current().looked(name, self.members(), clock.monotonic(), free=free)
 
     def told(self, snapshot: ServerSnapshot) -> str:

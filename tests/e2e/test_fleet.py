@@ -79,6 +79,7 @@ def test_a_server_waits_for_a_slot_and_says_why(host: Host) -> None:
     assert order(host, "starting", "kimi", "glm") == ["kimi", "glm"]
 
 
+@pytest.mark.slow
 def test_a_server_starts_after_those_it_requires_and_ends_before_them(host: Host) -> None:
     host.fake("proxy", requires=["kimi"])
     host.fake("kimi")
