@@ -7,18 +7,23 @@ import gzip
 import importlib.resources
 import math
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from hashlib import sha256
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import anyio
+import anyio.to_thread
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
 from supervisor.api.control import Control
 from supervisor.api.operation import Call, Operation
 from supervisor.web.page import NO_TAILS, content, document
+from supervisor.web.still import Still
 from supervisor.web.tails import tails
+
+T = TypeVar("T")
 
 AT_MOST_EVERY_S = 1.0  # however much changes
 STARTING_EVERY_S = 2.0  # bars and lanes move without anything being announced
@@ -57,14 +62,27 @@ class _Piece(msgspec.Struct, frozen=True):
 
 
 _rendered: WeakKeyDictionary[Control, dict[bool, _Rendered]] = WeakKeyDictionary()
+_turns: WeakKeyDictionary[Control, anyio.Lock] = WeakKeyDictionary()
+_artists: WeakKeyDictionary[Control, anyio.CapacityLimiter] = WeakKeyDictionary()
 
 
 async def show_page(call: Call) -> Response:
     read = await tails(call.control) if call.local else NO_TAILS
-    html = document(call.control, full=call.local, tails=read).encode()
     packed = _accepts_gzip(call)
     headers = HEADERS | {"cache-control": "no-store"} | (PACKED if packed else {})
-    return Response(gzip.compress(html, _LEVEL) if packed else html, media_type="text/html", headers=headers)
+    body = await _drawn(call.control, functools.partial(_document, full=call.local, tails=read, packed=packed))
+    return Response(body, media_type="text/html", headers=headers)
+
+
+def _document(still: Still, *, full: bool, tails: Mapping[str, str], packed: bool) -> bytes:
+    html = document(still, full=full, tails=tails).encode()
+    return gzip.compress(html, _LEVEL) if packed else html
+
+
+async def _drawn(control: Control, draw: Callable[[Still], T]) -> T:
+    """Drawn beside the decisions: sixty-four starts of eight ranks take a tenth of a second. One picture at a time."""
+    still, artist = Still(control), _artists.setdefault(control, anyio.CapacityLimiter(1))
+    return await anyio.to_thread.run_sync(draw, still, limiter=artist)
 
 
 async def follow(call: Call) -> Response:
@@ -108,13 +126,22 @@ async def _updates(control: Control, *, full: bool) -> AsyncIterator[_Piece]:
 
 async def _current(control: Control, *, full: bool) -> _Piece:
     """Rendered once for all who look: many open tabs cost what one costs."""
+    async with _turns.setdefault(control, anyio.Lock()):  # who waits finds what the first one has had drawn
+        return await _newest(control, full=full)
+
+
+async def _newest(control: Control, *, full: bool) -> _Piece:
     known = _rendered.setdefault(control, {})
     now, before = control.clock().monotonic, known.get(full)
     if before is None or not math.isclose(before.at, now, abs_tol=AT_MOST_EVERY_S) or before.change != control.change():
         change, read = control.change(), await tails(control) if full else NO_TAILS
-        event = _piece(_framed(content(control, full=full, tails=read)))
+        event = await _drawn(control, functools.partial(_event, full=full, tails=read))
         before = known[full] = _Rendered(now, change, event)
     return before.event
+
+
+def _event(still: Still, *, full: bool, tails: Mapping[str, str]) -> _Piece:
+    return _piece(_framed(content(still, full=full, tails=tails)))
 
 
 def _framed(html: str) -> bytes:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from supervisor.api.control import Clock, Control
+from supervisor.api.control import Clock
 from supervisor.api.words import is_healthy
 from supervisor.core.gpuviews import GpusView
 from supervisor.snapshot import ServerSnapshot
 from supervisor.web import gpus, servers
 from supervisor.web.markup import Child, Html, tag
 from supervisor.web.pieces import since, until
+from supervisor.web.still import Shown
 
 TITLE = "SGLang Supervisor"
 _HELP = "Reasons, evidence and log lines of a serving server are shown over the control socket only: "
@@ -19,7 +20,7 @@ NO_TAILS: Mapping[str, str] = MappingProxyType({})
 _SICK = ("fatal", "quarantined")
 
 
-def document(control: Control, *, full: bool, tails: Mapping[str, str] = NO_TAILS) -> str:
+def document(control: Shown, *, full: bool, tails: Mapping[str, str] = NO_TAILS) -> str:
     """The whole page. Without JavaScript it loads itself again every ten seconds."""
     refresh = tag("noscript", tag("meta", http_equiv="refresh", content="10"))
     head = tag(
@@ -42,7 +43,7 @@ def document(control: Control, *, full: bool, tails: Mapping[str, str] = NO_TAIL
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 
 
-def content(control: Control, *, full: bool, tails: Mapping[str, str] = NO_TAILS) -> Html:
+def content(control: Shown, *, full: bool, tails: Mapping[str, str] = NO_TAILS) -> Html:
     """What is sent again with every change; `tails` are the last lines of logs, for whom may read them."""
     snapshots, clock, view = list(control.snapshots()), control.clock(), control.gpus()
     info = control.daemon_info()
@@ -110,6 +111,6 @@ def _alarm(kind: str, name: str, *words: Child) -> Html:
     return tag("li", tag("a", name, href=f"#server-{name}"), " ", *words, class_=kind)
 
 
-def _hint(control: Control) -> Html:
+def _hint(control: Shown) -> Html:
     socket = control.config().daemon.socket
     return tag("p", _HELP, tag("code", f"ssh -L 9878:{socket} HOST"), ", then http://localhost:9878/")

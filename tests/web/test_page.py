@@ -96,6 +96,14 @@ def test_a_stalled_attempt_is_called_stalled_while_it_is_ended() -> None:
     assert "TP3 still in verify-graph." in told
 
 
+def test_who_waits_for_its_turn_says_for_whom() -> None:
+    waits = "waits for a start slot: kimi is starting; next in line, about 6 m"
+    waiting = msgspec.structs.replace(
+        fleet.starting(), lifecycle=FacetView("reclaiming", fleet.NOW - 90, "from a log"), turn=waits
+    )
+    assert f"{waits} for 1 m 30 s" in text(page(waiting))
+
+
 def test_work_on_a_server_is_shown() -> None:
     paused = fleet.running(maintenance=FacetView("on", fleet.NOW - 600, "pause asked by alice"))
     assert "paused for 10 m" in text(page(paused))
