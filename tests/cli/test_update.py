@@ -39,6 +39,18 @@ async def test_everything_is_brought_into_force(sglctl: Sglctl, file: Path, word
     ]
 
 
+async def test_groups_alone_are_brought_into_force(sglctl: Sglctl, control: FakeControl, file: Path) -> None:
+    file.write_text(
+        file.read_text().split("listen")[0]
+        + '[server.kimi]\ncommand = ["engine"]\n[server.draft]\ncommand = ["engine"]\n[group.x]\nmembers = ["kimi"]\n'
+    )
+    outcome = await sglctl("update")
+    assert outcome.code == 0
+    assert outcome.out.startswith("  group.x: null -> ")
+    assert outcome.out.endswith(" (live)\n")
+    assert control.updates == [((), control.updates[0][1], True)]
+
+
 async def test_one_server_is_updated_and_the_others_wait(sglctl: Sglctl, control: FakeControl, file: Path) -> None:
     outcome = await sglctl("update", "kimi:*", "none", "--live")
     assert outcome.code == 4

@@ -10,6 +10,7 @@ from supervisor.config import (
     DetectorMode,
     DetectorsConfig,
     Differences,
+    GroupConfig,
     KeyChange,
     PhaseDeadline,
     ServerChange,
@@ -40,6 +41,16 @@ def test_the_same_file_changes_nothing() -> None:
 
 def test_order_in_the_file_is_no_change() -> None:
     assert differences(running(KIMI, DRAFT), running(DRAFT, KIMI)).servers == ()
+
+
+def test_groups_are_live() -> None:
+    before = replace(running(KIMI), groups={"all-of-it": GroupConfig("all-of-it", ("kimi",))})
+    after = replace(running(KIMI), groups={"all-of-it": GroupConfig("all-of-it", ("kimi",), together=True)})
+    assert differences(before, after) == Differences(
+        (), (), (KeyChange("group.all-of-it.together", False, True, "live"),)
+    )
+    (new,) = differences(running(KIMI), before).groups
+    assert (new.key, new.before, new.price) == ("group.all-of-it", None, "live")
 
 
 def test_new_and_missing_servers() -> None:
