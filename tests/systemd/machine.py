@@ -31,7 +31,7 @@ set -eu
 place=$1; shift
 mount -t tmpfs tmpfs "$place"
 mkdir "$place/upper" "$place/work" "$place/root"
-mount -t overlay overlay -o "lowerdir=/,upperdir=$place/upper,workdir=$place/work" "$place/root"
+mount -t overlay overlay -o "lowerdir=$BASE,upperdir=$place/upper,workdir=$place/work" "$place/root"
 umount -R /sys/fs/cgroup || true
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 mkdir -p "/sys/fs/cgroup/$CGROUP"
@@ -56,14 +56,18 @@ def why_not() -> str:
 
 
 class Machine:
-    """Use as a context manager. `files` (path → text) and a whole `tree` are put into its root before it boots."""
+    """Use as a context manager. `files` (path → text) and a whole `tree` are put into its root before it boots.
 
-    def __init__(self, files: dict[str, str], tree: Path | None = None) -> None:
+    Its root is this machine's, or the tree of another system at `base`.
+    """
+
+    def __init__(self, files: dict[str, str], tree: Path | None = None, base: Path = Path("/")) -> None:
         self._place = Path(tempfile.mkdtemp(prefix="sm-", dir="/tmp"))
         self._seed = Path(tempfile.mkdtemp(prefix="sm-seed-", dir="/tmp"))
         self._cgroup = self._place.name
         self._files = {f"/etc/systemd/system/{TARGET}": _TARGET_UNIT, **files}
         self._tree = tree
+        self._base = base
         self._process: subprocess.Popen[bytes] | None = None
         self.leader = 0
 
@@ -77,8 +81,24 @@ class Machine:
         log = (self._place.parent / f"{self._place.name}.console").open("wb")
         try:
             self._process = subprocess.Popen(
-                ["unshare", "--mount", "--propagation=private", "sh", "-c", _BOOT, "sh", str(self._place), *_binds()],
-                env={**os.environ, "CGROUP": self._cgroup, "SEED": str(self._seed), "TARGET": TARGET},
+                [
+                    "unshare",
+                    "--mount",
+                    "--propagation=private",
+                    "sh",
+                    "-c",
+                    _BOOT,
+                    "sh",
+                    str(self._place),
+                    *self._binds(),
+                ],
+                env={
+                    **os.environ,
+                    "CGROUP": self._cgroup,
+                    "SEED": str(self._seed),
+                    "TARGET": TARGET,
+                    "BASE": str(self._base),
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -126,6 +146,14 @@ class Machine:
     def _said(self) -> str:
         return self._console.read_text(errors="replace")[-3000:]
 
+    def _binds(self) -> list[str]:
+        """The overlay shows only the root's own file system, and the machine has its own /tmp: what lies there is bound."""
+        if self._base != Path("/"):
+            return []
+        root = os.stat("/").st_dev
+        needed = sorted({str(ROOT), sys.prefix, sys.base_prefix})
+        return [f"--bind-ro={path}" for path in needed if os.stat(path).st_dev != root or path.startswith("/tmp/")]
+
     # --- what one does with a machine ----------------------------------------------------------------------------
 
     def run(self, *words: str, limit_s: float = 30.0) -> subprocess.CompletedProcess[str]:
@@ -166,13 +194,6 @@ class Machine:
 
 _PATH = f"{BIN}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _TARGET_UNIT = "[Unit]\nRequires=basic.target\nAfter=basic.target\n"  # not this machine's own enabled units
-
-
-def _binds() -> list[str]:
-    """The overlay shows only the root's own file system, and the machine has its own /tmp: what lies there is bound."""
-    root = os.stat("/").st_dev
-    needed = sorted({str(ROOT), sys.prefix, sys.base_prefix})
-    return [f"--bind-ro={path}" for path in needed if os.stat(path).st_dev != root or path.startswith("/tmp/")]
 
 
 def until(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tests.systemd.machine import Machine, why_not
 from tests.systemd.test_install import make
 
 UNIT = "sglang-supervisor.service"
+DEBIAN = os.environ.get("SGLSUP_DEBIAN", "")
 CONFIG = "/etc/sglang-supervisor/supervisor.toml"
 PROGRAM = "/usr/local/lib/sglang-supervisor"
 # The demo's engine, started by the installed Python as the account that was installed with it.
@@ -45,20 +47,37 @@ def test_install_then_enable_and_the_demo_engine_serves(tmp_path: Path) -> None:
     make("install", staged, f"PYTHON={python}", limit_s=200)
 
     with Machine({}, tree=staged) as machine:
-        machine.ok("sh", "-c", "systemd-sysusers && systemd-tmpfiles --create && systemctl daemon-reload")
-        machine.path(CONFIG).write_text(DEMO)
-        machine.ok("sglsup", "check", CONFIG)
-        machine.systemctl("enable", "--now", "sglang-supervisor")
-        machine.ok("sglctl", "wait", "demo", "--timeout", "60s", limit_s=70)
+        serves(machine)
 
-        (server,) = json.loads(machine.ok("sglctl", "status", "--json"))["servers"]
-        assert (server["state"], server["healthy"]) == ("RUNNING", True)
-        assert machine.ok("ps", "-o", "user=", "-p", str(server["pid"])).strip() == "sglang"
-        daemon = machine.property(UNIT, "MainPID")
-        started = machine.ok("sh", "-c", f"tr '\\0' ' ' < /proc/{daemon}/cmdline")
-        assert started.startswith(f"{PROGRAM}/bin/python"), started
-        assert machine.property(UNIT, "UnitFileState") == "enabled"
-        assert "sglctl" in machine.ok("sh", "-c", "man -w sglctl || ls /usr/local/share/man/man1")
 
-        machine.systemctl("stop", "sglang-supervisor")
-        assert machine.run("pgrep", "-f", "supervisor.simulator").returncode == 1
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(
+    not DEBIAN, reason="SGLSUP_DEBIAN names no tree of a bare Debian in which `make install` has been run"
+)
+def test_on_a_bare_debian_too() -> None:
+    """mmdebstrap --variant=minbase --include=systemd,dbus,python3-venv,make,procps bookworm TREE; then in it: make install."""
+    with Machine({}, base=Path(DEBIAN)) as machine:
+        assert not machine.path("/usr/bin/gcc").exists()
+        serves(machine)
+
+
+def serves(machine: Machine) -> None:
+    """The steps of the README after `make install`, up to a server that answers; then the stop."""
+    machine.ok("sh", "-c", "systemd-sysusers && systemd-tmpfiles --create && systemctl daemon-reload")
+    machine.path(CONFIG).write_text(DEMO)
+    machine.ok("sglsup", "check", CONFIG)
+    machine.systemctl("enable", "--now", "sglang-supervisor")
+    machine.ok("sglctl", "wait", "demo", "--timeout", "60s", limit_s=70)
+
+    (server,) = json.loads(machine.ok("sglctl", "status", "--json"))["servers"]
+    assert (server["state"], server["healthy"]) == ("RUNNING", True)
+    assert machine.ok("ps", "-o", "user=", "-p", str(server["pid"])).strip() == "sglang"
+    daemon = machine.property(UNIT, "MainPID")
+    started = machine.ok("sh", "-c", f"tr '\\0' ' ' < /proc/{daemon}/cmdline")
+    assert started.startswith(f"{PROGRAM}/bin/python"), started
+    assert machine.property(UNIT, "UnitFileState") == "enabled"
+    assert "sglctl" in machine.ok("sh", "-c", "man -w sglctl || ls /usr/local/share/man/man1")
+
+    machine.systemctl("stop", "sglang-supervisor")
+    assert machine.run("pgrep", "-f", "supervisor.simulator").returncode == 1
