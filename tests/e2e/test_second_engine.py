@@ -17,10 +17,10 @@ from tests.e2e.host import SPEED, Host, until
 TP2 = ("--tensor-parallel-size", "2")
 
 
-def add(host: Host, *arguments: str, **table: Any) -> int:
+def add(host: Host, *arguments: str, speed: float = SPEED, **table: Any) -> int:
     """A fake vLLM named kimi; its port."""
     port = free_ports(1)[0]
-    own = ["--engine", "vllm", "--port", str(port), "--speed", str(SPEED), *TP2, *arguments]
+    own = ["--engine", "vllm", "--port", str(port), "--speed", str(speed), *TP2, *arguments]
     host.add("kimi", [sys.executable, "-m", "supervisor.simulator", *own], port=port, engine="vllm", **table)
     return port
 
@@ -75,14 +75,16 @@ def test_a_killed_worker_ends_the_server_with_0_and_that_is_no_success(host: Hos
 
 @pytest.mark.slow
 def test_a_worker_that_stops_while_requests_wait_is_found_though_health_says_200(host: Host) -> None:
-    port = add(host, serving={"stall": "2s", "stopped": "2s"})
+    quick = "launch=5,dist-init=2,weights=5,compile=5,memory-pool=1,target-graph=2,warmup=1"
+    # the engine itself gives up after 300 s: at full speed it would be the first
+    port = add(host, "--phase-seconds", quick, speed=10, serving={"stall": "2s", "stopped": "2s"})
     host.start()
     running = host.wait_for("kimi", "lifecycle", "running")
     os.kill(worker(host, 1), signal.SIGSTOP)
     request = in_background(lambda: ask(port))
     until(lambda: health_status(port) == 200, 10, "the engine's own health, which asks no worker")
     stalled = host.wait_for("kimi", "verdict", "stalled", since=running["id"], limit_s=40)
-    assert "stopped" in stalled["reason"] or "no token" in stalled["reason"]
+    assert "scheduler TP1 (pid" in stalled["reason"] or "no token" in stalled["reason"]
     host.wait_for("kimi", "lifecycle", "running", since=stalled["id"], limit_s=90)
     request.join(20)
     assert not request.is_alive()

@@ -134,11 +134,28 @@ async def test_a_role_comes_with_the_title_after_the_imports(start: Starter) -> 
         await sampled(watch, lambda one: "detokenizer" in roles(one))
 
 
+async def test_a_rank_may_come_after_the_role_and_is_told_with_the_death(start: Starter) -> None:
+    loop = "while [ ! -e go ]; do sleep 0.02; done"
+    met = f"{loop}; exec -a sglang::scheduler_TP3 sleep 1000"
+    tree = await start("bash", "-c", f"(exec -a sglang::scheduler bash -c '{met}') & wait; sleep 1000")
+    async with watching(tree) as watch:
+        ranks = roles(await sampled(watch, roles))
+        assert list(ranks) == ["scheduler"]
+        Path(tree.spawned.log_path).with_name("go").touch()
+        ranks = roles(await sampled(watch, lambda one: "scheduler TP3" in roles(one)))
+        victim = ranks["scheduler TP3"].pid
+        os.kill(victim, signal.SIGKILL)
+        feed = watch.deaths()
+        with anyio.fail_after(5):
+            assert await anext(feed) == RoleDied(1, victim, "scheduler", "TP3")
+        await feed.aclose()
+
+
 async def test_a_large_tree_is_looked_at_in_a_thread_with_the_same_result(start: Starter) -> None:
     helpers = "for n in {1..80}; do sleep 1000 & done; "
     tree = await start("bash", "-c", helpers + titled("sglang::scheduler_TP0") + "wait")
     async with watching(tree) as watch:
-        sample = await sampled(watch, lambda _: len(watch.members()) == 82)
+        sample = await sampled(watch, lambda one: len(watch.members()) == 82 and roles(one))
         assert set(roles(sample)) == {"scheduler TP0"}
         assert len(sample.processes) == 2, "helpers are in the sums alone: the journal keeps every sample"
 

@@ -31,7 +31,7 @@ class Deaths:
         self._attempt = attempt
         self._poller = select.epoll()
         self._bearers: dict[int, Bearer] = {}  # by pidfd
-        self._watched: set[tuple[int, int]] = set()
+        self._watched: dict[tuple[int, int], int] = {}  # pid and start → pidfd, which may be another's after its end
         self._leader: int | None = None
         self.first: RoleDied | None = None  # who ended before the leader and everybody else
         with contextlib.suppress(OSError):  # gone already: the deaths of its children are no news
@@ -39,8 +39,11 @@ class Deaths:
             self._poller.register(self._leader, select.EPOLLIN)
 
     def watch(self, bearer: Bearer) -> None:
-        """Watch this one too. Without a free descriptor nothing happens: call again with the next sample."""
+        """Watch this one too, or learn its rank. Without a free descriptor nothing happens: call again with the next
+        sample."""
         identity = bearer.pid, bearer.start_ticks
+        if identity in self._watched:
+            self._learn(bearer)
         if identity in self._watched or self._poller.closed:
             return
         try:
@@ -51,9 +54,15 @@ class Deaths:
         if now is None or now.start_ticks != bearer.start_ticks:
             os.close(pidfd)  # it has ended since, and its pid is another's
             return
-        self._watched.add(identity)
+        self._watched[identity] = pidfd
         self._bearers[pidfd] = bearer
         self._poller.register(pidfd, select.EPOLLIN)
+
+    def _learn(self, bearer: Bearer) -> None:
+        pidfd = self._watched[bearer.pid, bearer.start_ticks]
+        known = self._bearers.get(pidfd)
+        if known is not None and known[:2] == bearer[:2]:
+            self._bearers[pidfd] = bearer
 
     async def next(self) -> list[RoleDied] | None:
         """The next deaths, as long as it takes; None when the leader has ended, for then everybody's end is due."""

@@ -24,8 +24,13 @@ class Rules:
         canonical: Callable[[str], str] = lambda words: words,
     ) -> None:
         self._roles = tuple((re.compile(rule.title), rule.role) for rule in roles)
+        self._ranked = frozenset(role for pattern, role in self._roles if "rank" in pattern.groupindex)
         self._canonical = canonical
         self.compilers = frozenset(name[:_NAME_BYTES] for name in compilers)
+
+    def may_say_more(self, role: str, rank: str) -> bool:
+        """Whether the title of a process that is known so far by these may still tell something."""
+        return not role or (not rank and role in self._ranked)
 
     def claim(self, title: str) -> Claim:
         """What the title says; whether the process is one of ours is another question."""

@@ -147,7 +147,9 @@ class TreeWatch:
         known = self._known.get(seen.pid)
         if known is None or known.start_ticks != seen.start_ticks:
             return True
-        return not known.role and (known.name != seen.name or self._looks % TITLE_EVERY_LOOKS == 0)
+        return self._rules.may_say_more(known.role, known.rank) and (
+            known.name != seen.name or self._looks % TITLE_EVERY_LOOKS == 0
+        )
 
     def _knows(self, seen: Seen) -> bool:
         known = self._known.get(seen.pid)
@@ -170,11 +172,15 @@ class TreeWatch:
         self._assign([self._known[one.pid] for one in seen if one.title is not None])
 
     def _assign(self, retitled: Iterable[Member]) -> None:
-        """Roles by newly read titles. A role stays: the process is what it was, whatever it calls itself later."""
+        """Roles by newly read titles. A role stays: the process is what it was, whatever it calls itself later.
+
+        Its rank may come later: a worker of vLLM gets its own once it has met the others.
+        """
         changed = []
         for member in retitled:
             before, member.claim = member.claim, self._rules.claim(member.title)
-            if member.claim not in (before, NO_CLAIM) and not member.role and member.pid != self._leader:
+            news = member.role in ("", member.claim[0]) and not member.rank
+            if member.claim not in (before, NO_CLAIM) and news and member.pid != self._leader:
                 changed.append(member)
         for member in changed:
             if not self._is_copy(member):

@@ -42,12 +42,13 @@ class Worker:
         self._voice = Voice(script.worker_name(options, rank))
 
     def run(self, area: ArgumentArea) -> int:
-        set_title(area, f"VLLM::{self._voice.name}")
+        set_title(area, "VLLM::Worker")  # its rank comes once it has met the others
         die_with_parent()
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the engine core tells it when to go
         for phase in self._options.phases:
             if phase not in ("launch", "warmup"):
                 self._play(phase)
+                set_title(area, f"VLLM::{self._voice.name}")
                 self._link.send(b"D")
                 self._link.recv(1)
         return self._serve()
