@@ -11,6 +11,7 @@ SCHEMATHESIS = "schemathesis==4.32.5"
 PIPX = "pipx==1.18.4"
 UV = "uv==0.13.9"
 ROUTER = "sglang-router==0.3.2"
+GATEWAY = "smg==1.13.0"  # what became of it
 OLDER_ROUTER = "sglang-router==0.1.9"  # speaks the older dialect
 
 
@@ -34,9 +35,9 @@ def atheris_folder() -> Path | None:
 
 
 def router_folders() -> tuple[Path | None, ...]:
-    """The bin folders of the engine's router in both dialects of its interface; each 150 MB, most of it one library."""
+    """The bin folders of the engine's router in all dialects of its interface; each 150 MB, most of it one library."""
     # The older one has no program of its own: that of a package installed with it tells that it is there.
-    return _folder(ROUTER, "sglang-router"), _folder(OLDER_ROUTER, "wheel", "wheel")
+    return _folder(ROUTER, "sglang-router"), _folder(GATEWAY, "smg"), _folder(OLDER_ROUTER, "wheel", "wheel")
 
 
 def installer_folders() -> list[Path | None]:

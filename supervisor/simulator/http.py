@@ -149,5 +149,17 @@ def _read_request(readline: Callable[[int], bytes], read: Callable[[int], bytes]
     while line := readline(_MAX_HEAD).strip():
         name, _, value = line.decode("latin-1").partition(":")
         headers[name.strip().lower()] = value.strip()
-    body = read(int(headers.get("content-length", "0")))
+    chunked = headers.get("transfer-encoding", "").lower() == "chunked"
+    body = _chunks(readline, read) if chunked else read(int(headers.get("content-length", "0")))
     return Request(client, words[0], words[1], headers, body)
+
+
+def _chunks(readline: Callable[[int], bytes], read: Callable[[int], bytes]) -> bytes:
+    """A body whose length its sender did not know, as routers pass them on."""
+    body = bytearray()
+    while size := int(readline(_MAX_HEAD).partition(b";")[0] or b"0", 16):
+        body += read(size)
+        readline(_MAX_HEAD)
+    while readline(_MAX_HEAD).strip():
+        pass  # trailers
+    return bytes(body)

@@ -57,5 +57,5 @@ class Load:
             if told == self._tokens:
                 self.answered += 1
             else:
-                self.failures.append(f"{answer.status_code}: {answer.text[:200]}")
+                self.failures.append(f"{answer.status_code}: {answer.text[-150:]}")
                 await asyncio.sleep(0.05)

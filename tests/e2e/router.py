@@ -5,13 +5,12 @@ import json
 import os
 import signal
 import subprocess
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import pytest
 
-from bench.peers import OLDER_ROUTER, ROUTER, place
+from bench.peers import GATEWAY, OLDER_ROUTER, ROUTER, place
 from bench.site import free_ports
 from tests.e2e import toml
 from tests.e2e.host import Host, until
@@ -23,12 +22,13 @@ END_LIMIT_S = 20.0
 class RealRouter:
     """Use as a context manager. It neither retries nor breaks circuits: what fails behind it, fails."""
 
-    def __init__(self, host: Host, *, older: bool = False) -> None:
-        self.python = place(OLDER_ROUTER if older else ROUTER) / "python"
-        if not _installed(self.python):
-            pytest.skip("the router is not installed: python -m bench.peers")
+    def __init__(self, host: Host, release: str = ROUTER) -> None:
+        self.release = release
+        self._bin = place(release)
+        package = release.partition("==")[0].replace("-", "_")
+        if not any(self._bin.parent.glob(f"lib/python3*/site-packages/{package}")):
+            pytest.skip(f"{release} is not installed: python -m bench.peers")
         self.port, self._metrics = free_ports(2)
-        self.older = older
         self._host = host
         self._log = host.root / f"router-{self.port}.out"
         self._process: subprocess.Popen[bytes] | None = None
@@ -49,10 +49,12 @@ class RealRouter:
         self.stop()
 
     def start(self) -> None:
+        launch = ("smg", "launch") if self.release == GATEWAY else ("python", "-m", "sglang_router.launch_router")
         command = [
-            *(str(self.python), "-m", "sglang_router.launch_router", "--host", "127.0.0.1", "--port", str(self.port)),
+            *(str(self._bin / launch[0]), *launch[1:], "--host", "127.0.0.1", "--port", str(self.port)),
             *("--policy", "round_robin", "--prometheus-host", "127.0.0.1", "--prometheus-port", str(self._metrics)),
-            *(() if self.older else ("--disable-retries", "--disable-circuit-breaker")),  # the older one has neither
+            # The older one has neither.
+            *(() if self.release == OLDER_ROUTER else ("--disable-retries", "--disable-circuit-breaker")),
         ]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -72,7 +74,7 @@ class RealRouter:
 
     def workers(self) -> set[str]:
         """The addresses that it has."""
-        if self.older:
+        if self.release == OLDER_ROUTER:
             return set(self._get("/list_workers")["urls"])
         return {one["url"] for one in self._get("/workers")["workers"]}
 
@@ -97,10 +99,6 @@ class RealRouter:
             return connection.getresponse().read()
         finally:
             connection.close()
-
-
-def _installed(python: Path) -> bool:
-    return any(python.parent.parent.glob("lib/python3*/site-packages/sglang_router"))
 
 
 def configure(host: Host, **routers: dict[str, Any]) -> None:

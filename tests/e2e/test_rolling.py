@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bench.peers import GATEWAY, OLDER_ROUTER, ROUTER
 from tests.e2e import api
 from tests.e2e.host import Host, until
 from tests.e2e.load import Load
@@ -37,12 +38,12 @@ def rolled(host: Host) -> Any:
     return api.get(host.socket, "/v1/rolling")["rolling"]
 
 
-@pytest.mark.parametrize("older", [False, True], ids=["0.3.2", "0.1.9"])
+@pytest.mark.parametrize("release", [ROUTER, GATEWAY, OLDER_ROUTER])
 @pytest.mark.slow
 def test_a_rolling_restart_under_load_fails_no_request(
-    host: Host, pair: dict[str, str], older: bool, capsys: pytest.CaptureFixture[str]
+    host: Host, pair: dict[str, str], release: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with RealRouter(host, older=older) as router:
+    with RealRouter(host, release) as router:
         configure(host, front=gateway(router))
         host.start()
         serving(host, router, pair)
@@ -54,7 +55,7 @@ def test_a_rolling_restart_under_load_fails_no_request(
             until(lambda: load.answered > after + 20, 30, "requests are answered afterwards")
         assert done.returncode == 0, done.stdout + done.stderr + host.said()[-4000:]
         with capsys.disabled():
-            print(f"\nrouter {router.python.parts[-3]}: {load.answered} requests, {len(load.failures)} failed")
+            print(f"\nrouter {release}: {load.answered} requests, {len(load.failures)} failed")
         assert load.failures == []
         for name in pair:
             assert (host.show(name)["attempt"], host.show(name)["healthy"]) == (2, True)

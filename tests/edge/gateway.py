@@ -21,6 +21,8 @@ class FakeGateway:
         self.uuids = uuids
         self.workers: dict[str, str] = {}  # id by address
         self.ill: set[str] = set()
+        self.lingering = False  # whoever leaves is listed as draining for a while
+        self.draining: set[str] = set()
         self.refused: dict[str, str] = {}  # what is never taken, and why
         self.asked: list[str] = []
         self.bodies: list[dict[str, str]] = []
@@ -56,7 +58,10 @@ class FakeGateway:
 
     def _newer(self, method: str, path: str, body: bytes) -> bytes:
         if path == "/workers" and method == "GET":
-            rows = [{"id": i, "url": u, "is_healthy": u not in self.ill} for u, i in self.workers.items()]
+            rows = [
+                {"id": i, "url": u, "is_healthy": u not in self.ill, "status": "draining" if u in self.draining else ""}
+                for u, i in self.workers.items()
+            ]
             return response("200 OK", json.dumps({"workers": rows, "total": len(rows)}).encode())
         if path == "/workers":
             return self._add(json.loads(body))
@@ -69,7 +74,10 @@ class FakeGateway:
         known = {i: u for u, i in self.workers.items()}
         if one not in known:
             return response("404 Not Found", b'{"error":"not found"}')
-        del self.workers[known[one]]
+        if self.lingering:
+            self.draining.add(known[one])
+        else:
+            del self.workers[known[one]]
         return response("202 Accepted", b'{"status":"accepted"}')
 
     def _add(self, body: dict[str, str]) -> bytes:

@@ -65,6 +65,17 @@ async def test_who_is_listed_but_ill_is_not_ready() -> None:
         assert await router.listed() == Listed(frozenset({A.url, B.url}), frozenset({A.url}))
 
 
+async def test_who_drains_there_gets_no_requests_any_more() -> None:
+    fake = FakeGateway()
+    fake.workers, fake.lingering = {A.url: "1", B.url: "2"}, True
+    async with listening(fake) as url, gateway(url) as router:
+        await router.listed()
+        assert await router.change([], [A]) is None
+        assert await router.listed() == listed(B.url)
+        assert await router.change([], [A]) is None, "it is not asked again"
+    assert fake.asked.count("DELETE /workers/1") == 1
+
+
 async def test_whom_the_gateway_has_lost_already_has_left() -> None:
     fake = FakeGateway()
     fake.workers = {A.url: "1"}

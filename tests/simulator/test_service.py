@@ -88,6 +88,17 @@ def test_generation_counts_tokens_in_the_log_and_in_the_metrics(start):
     assert "# TYPE sglang:num_running_reqs gauge" in page
 
 
+def test_a_body_in_chunks_is_read_whole(start):
+    engine = start()
+    engine.until(READY)
+    connection = http.client.HTTPConnection("127.0.0.1", engine.port, timeout=20)
+    pieces = [b'{"text": "hi", "sampling_', b'params": {"max_new_tokens": 3}}']
+    for _ in range(2):
+        connection.request("POST", "/generate", iter(pieces), {"content-type": "application/json"}, encode_chunked=True)
+        assert json.loads(connection.getresponse().read())["meta_info"]["completion_tokens"] == 3
+    connection.close()
+
+
 def test_a_stream_is_chunked_events(start):
     engine = start()
     engine.until(READY)

@@ -1,8 +1,8 @@
 """Speaks the HTTP interface of the model gateway, in both dialects that its releases have had.
 
-Tried with 0.1.9: `/list_workers`, `/add_worker?url=`, `/remove_worker?url=`; with 0.2.1 and 0.3.2: `/workers`, where
-changes are queued (202) and done in the background; the ids there are addresses in 0.2 and UUIDs in 0.3. Which dialect
-it is, is asked with every look: a router may be another release after its restart.
+Tried with 0.1.9: `/list_workers`, `/add_worker?url=`, `/remove_worker?url=`; with 0.2.1, 0.3.2 and smg 1.13.0:
+`/workers`, where changes are queued (202) and done in the background; the ids are addresses in 0.2 and UUIDs later.
+Which dialect it is, is asked with every look: a router may be another release after its restart.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ import msgspec
 from supervisor.edge.router.client import Answer, exchange
 from supervisor.edge.router.parts import Listed, Trouble, Worker, excerpt
 
+_GOING = "draining"  # of smg 1.13
 _NO_SUCH_PATH = frozenset({404, 405, 501})
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """A worker of the newer dialect's list."""
+    """A worker of the newer dialect's list. One that is `draining` gets no new requests, and is still listed."""
 
     url: str
     id: str = ""
     is_healthy: bool = True
+    status: str = ""
 
 
 class _Workers(msgspec.Struct, frozen=True):
@@ -75,9 +77,10 @@ class Gateway:
         if isinstance(found, Trouble):
             return found
         self._older, self._ids = False, {}
-        for entry in found.workers:
+        present = [entry for entry in found.workers if entry.status != _GOING]
+        for entry in present:
             self._ids.setdefault(_address(entry.url), []).append(entry.id or entry.url)
-        ready = {_address(entry.url) for entry in found.workers if entry.is_healthy}
+        ready = {_address(entry.url) for entry in present if entry.is_healthy}
         return Listed(frozenset(self._ids), frozenset(ready))
 
     async def _listed_by_address(self) -> Listed | Trouble:
