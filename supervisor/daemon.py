@@ -75,7 +75,7 @@ EXIT_CONFIG = 2
 
 _STATUS_EVERY_S = 5.0
 _LOOP_HUNG_S = 10.0
-_SETTLE_LIMIT_S = 5.0  # for a spawn that an upgrade would break off
+_SETTLE_LIMIT_S = 15.0  # for a spawn, or evidence, that an upgrade would break off
 _UPGRADE_WATCHDOG_S = 60.0  # a new code that is read from a cold disk
 _COUNTED = ("lifecycle", "goal", "readiness", "verdict")  # facets whose changes begin or end what the tally counts
 
@@ -189,12 +189,12 @@ class Daemon:
             self._notifier.send(WATCHDOG_USEC=str(int(patience_s * 1e6)))
         self._hearing.cancel()
         await self._deaf.wait()
-        await self._hooks.last_words()
         with anyio.move_on_after(_SETTLE_LIMIT_S):
             await self._changes.hold()
             seen = -1
-            while self._roster.spawning():
+            while self._roster.unsettled():
                 seen = await self._hub.changed(seen)
+        await self._hooks.last_words()
         self._roster.save()
         self._upgrades.pack(bound, self._events.records())
 

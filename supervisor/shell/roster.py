@@ -265,9 +265,10 @@ class Roster:
         for seat in self._seats.values():
             self._states.put(self._saved(seat.loop.server, seat.config))
 
-    def spawning(self) -> list[str]:
-        """Whose process is being started at this moment."""
-        return [name for name, seat in self._seats.items() if _is_spawning(seat.loop)]
+    def unsettled(self) -> list[str]:
+        """Who is at something short that the next daemon could only begin anew: a spawn, or the end of an attempt."""
+        loops = [(name, seat.loop) for name, seat in self._seats.items()]
+        return [name for name, loop in loops if loop.server.state is State.STOPPING or _is_spawning(loop)]
 
     def _save(self, server: Server) -> None:
         name = server.settings.name
