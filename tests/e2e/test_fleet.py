@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.gpus import GpuHost
 from tests.e2e.host import Host, until
+from tests.nvml import FakeNvml
 
 CRASH = "crash:phase=weights,after=50%"
 
@@ -173,6 +175,30 @@ def test_a_stop_that_waits_for_others_outlives_the_daemon(host: Host) -> None:
     host.start()
     host.wait_for("kimi", "lifecycle", "stopped", limit_s=30.0)
     assert order(host, "stopped", "kimi", "proxy") == ["proxy", "kimi"]
+
+
+@pytest.mark.slow
+def test_who_waits_for_devices_has_no_slot_and_who_waits_for_a_slot_has_no_device(fake_nvml: FakeNvml) -> None:
+    """Three servers of one GPU each on two, with one slot: c waits for devices, and is in nobody's way."""
+    fake_nvml.set_count(2)
+    fake_nvml.write()
+    with GpuHost(fake_nvml) as host:
+        for name in "abc":
+            host.engine(name, gpus={"count": 1}, autostart=name != "c")
+        host.settings["start_slots"] = 1
+        host.start()
+        for name in "ab":
+            host.wait_for(name, "lifecycle", "running")
+        assert host.ctl("start", "c").returncode == 0
+        host.wait_reason("c", "1 GPUs wanted, 0 to be had")
+
+        before = host.events("b", "lifecycle")[-1]["id"]
+        assert host.ctl("restart", "b").returncode == 0
+        host.wait_for("b", "lifecycle", "running", since=before)
+        assert host.ctl("stop", "a").returncode == 0
+        host.wait_for("c", "lifecycle", "running")
+        assert most_at_once(story(host, *"abc")) == 1
+        assert [len(host.show(name)["gpus"]) for name in "abc"] == [0, 1, 1]
 
 
 def test_a_cycle_is_refused_as_a_path(host: Host) -> None:
