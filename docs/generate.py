@@ -10,9 +10,31 @@ import manpages
 import reference
 import runbooks
 
-from supervisor.core import lifecycle
+from supervisor.core import lifecycle, quarantine, tally, traffic
 from supervisor.core.reasons import MEANING
+from supervisor.metrics import accounts, gpus, servers
 from supervisor.metrics.families import FAMILIES, Family
+from supervisor.metrics.page import ADOPTIONS
+
+LABELS = (
+    ("`state` of a server", servers.STATES),
+    ("`verdict`", servers.VERDICTS),
+    ("`result` of `sglsup_server_probe`", servers.RESULTS_OF_PROBES),
+    ("`detector`", servers.DETECTORS),
+    ("`kind` of an exit", tally.EXIT_KINDS),
+    ("`result` of a start", tally.RESULTS),
+    ("`result` of a phase", tally.PHASE_RESULTS),
+    ("`result` of a release", (accounts.RELEASED, accounts.GIVEN_UP)),
+    ('`outcome` of `check="health"`', [outcome for check, outcome in traffic.CHECKS if check == traffic.HEALTH]),
+    ('`outcome` of `check="canary"`', [outcome for check, outcome in traffic.CHECKS if check == traffic.CANARY]),
+    ("`stage` of an end", traffic.STEPS),
+    ("`result` of a bundle", traffic.BUNDLES),
+    ("`result` of an adoption", ADOPTIONS),
+    ("`state` of a GPU", gpus.STATES),
+    ("`reason` of a quarantine", quarantine.KINDS),
+    ("`owner` of memory", (gpus.SERVER, gpus.FOREIGN, gpus.UNATTRIBUTED, gpus.DRIVER)),
+    ("`sight`", gpus.SIGHTS),
+)
 
 HERE = Path(__file__).resolve().parent
 
@@ -31,6 +53,7 @@ Printed by `make docs` from the table in `supervisor/core/lifecycle.py`; a test 
 def metrics_page() -> str:
     rows = "\n".join(metric_row(family) for family in FAMILIES)
     reasons = "\n".join(f"| `{reason}` | {meaning} |" for reason, meaning in MEANING.items())
+    labels = "\n".join(f"| {where} | {', '.join(f'`{one}`' for one in values)} |" for where, values in LABELS)
     return f"""# Metrics
 
 Printed by `make docs` from `supervisor/metrics/families.py`; a test compares. `GET /metrics` answers on the TCP
@@ -52,6 +75,16 @@ Not exported, on purpose: bytes of the log that were dropped (nothing drops any:
 counts of each Xid by its number (`increase()` would not see the first one of each; the newest one's number is a
 label); what the hardware says of itself (temperature, power, clocks: use a hardware exporter and join by `uuid`);
 anything with a process id, a line of a log or a user in a label. There are no exemplars and no `_created` series.
+
+## Labels
+
+| label | values |
+|---|---|
+{labels}
+
+`check` and `outcome`: a probe is `health`, a small real request to an idle server is `canary` (`error`: nonsense).
+`source` is one of `log`, `cpu`, `io`, `gpu`, `engine`; phases are the profile's; an empty `reason` of
+`sglsup_gpu_quarantined` belongs to 0.
 
 ## Reasons
 

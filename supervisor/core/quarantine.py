@@ -8,6 +8,7 @@ from supervisor.devices import Gpu, XidRule, XidTable
 
 LOST, ROWS_PENDING, ROWS_FAILED, RECOVERY = "lost", "rows-pending", "rows-failed", "recovery"
 ECC, XID, FAILURES, UNATTRIBUTED, OPERATOR = "ecc", "xid", "failures", "unattributed", "operator"
+KINDS = (LOST, ROWS_PENDING, ROWS_FAILED, RECOVERY, ECC, XID, FAILURES, UNATTRIBUTED, OPERATOR)
 # These hold for as long as the device says so: once an operator has overruled one, it must go before it counts again.
 STANDING = (LOST, ROWS_PENDING, ROWS_FAILED, RECOVERY)
 
