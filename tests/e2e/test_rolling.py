@@ -11,6 +11,7 @@ from bench.peers import GATEWAY, OLDER_ROUTER, ROUTER
 from tests.e2e import api
 from tests.e2e.host import Host, until
 from tests.e2e.load import Load
+from tests.e2e.nginx import RealNginx
 from tests.e2e.router import RealRouter, configure
 
 TOKENS = 6000  # a third of a second at the host's speed
@@ -190,3 +191,27 @@ def test_a_rolling_restart_goes_on_after_the_death_of_the_daemon_and_ends_when_c
     assert [one["state"] for one in rolled(host)["members"]] == ["done", "done", "untouched"]
     assert [host.show(name)["attempt"] for name in names] == [2, 2, 1]
     assert not any(host.collisions(name) for name in names)
+
+
+@pytest.mark.slow
+def test_a_rolling_restart_behind_a_real_nginx_fails_no_request(
+    host: Host, pair: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with RealNginx(host) as nginx:
+        configure(
+            host, lb={"kind": "nginx", "file": str(nginx.upstream), "upstream": "engines", "reload": nginx.reload}
+        )
+        host.start()
+        for name in pair:
+            assert host.ctl("wait", name, "--timeout", "60s").returncode == 0, host.said()
+        until(lambda: nginx.upstream.read_text().count("server 127.0.0.1:") == 2, 30, "both are in the file")
+        with Load(nginx.url, tokens=TOKENS) as load:
+            until(lambda: load.answered > 20, 30, "requests are answered")
+            done = host.ctl("restart", "--rolling", "a", "b", "--grace", "30s", limit_s=120)
+            after = load.answered
+            until(lambda: load.answered > after + 20, 30, "requests are answered afterwards")
+        assert done.returncode == 0, done.stdout + done.stderr
+        with capsys.disabled():
+            print(f"\nnginx: {load.answered} requests, {len(load.failures)} failed")
+        assert load.failures == []
+        assert [host.show(name)["attempt"] for name in pair] == [2, 2]
