@@ -162,7 +162,7 @@ class Effects:
             note = Spawned(action.attempt, 0, cgroup=cgroup.path if cgroup else "", log_path=plan.log_path)
             await anyio.to_thread.run_sync(self._host.trees.put, plan.server, plan.marker, note, gpus)
         except (EnvironmentRefusedError, OSError) as problem:
-            await self._post(SpawnFailed(action.attempt, str(problem), permanent=isinstance(problem, ValueError)))
+            await self._post(_not_prepared(action.attempt, problem))
             return
         self._dossier.began(plan.environment)
         made = await spawn(plan, cgroup)
@@ -369,6 +369,14 @@ class Effects:
         left_s = max(1.0, action.limit_s - (clock.monotonic() - began))
         await self._post(await evidence.keep(msgspec.structs.replace(action, limit_s=left_s), str(bundle), facts))
         await anyio.to_thread.run_sync(evidence.prune, str(self._host.evidence_dir), abandon_on_cancel=True)
+
+
+def _not_prepared(attempt: int, problem: EnvironmentRefusedError | OSError) -> SpawnFailed:
+    """The configuration has to be corrected, or the host refuses for now: its disk, its cgroups."""
+    if isinstance(problem, EnvironmentRefusedError):
+        return SpawnFailed(attempt, str(problem), permanent=True)
+    where = f" ({problem.filename})" if problem.filename else ""
+    return SpawnFailed(attempt, f"cannot prepare the start{where}: {problem.strerror or problem}", permanent=False)
 
 
 def _point_current_to(path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,7 +34,7 @@ class SlowNotes:
     def put(self, server: str, marker: str, spawned: Spawned, devices: tuple[int, ...]) -> None:
         self.asked.set()
         assert self.answers.wait(30)
-        raise OSError("no space left on device")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/state/trees/kimi.json")
 
 
 class Stage:
@@ -94,7 +96,8 @@ async def test_a_tree_that_is_being_made_is_not_called_empty(stage: Stage) -> No
             await anyio.wait_all_tasks_blocked()
             assert stage.told == []
             stage.notes.answers.set()
-    assert stage.told == [SpawnFailed(1, "no space left on device", permanent=False)]
+    why = "cannot prepare the start (/state/trees/kimi.json): No space left on device"
+    assert stage.told == [SpawnFailed(1, why, permanent=False)]
 
 
 async def test_a_tree_that_nobody_makes_is_empty(stage: Stage) -> None:
