@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import time
 from pathlib import Path
 
 from tests.e2e.host import until
@@ -16,6 +17,7 @@ from tests.faults.volume import Volume
 GARBAGE = b"\xff\xfe{ no record of ours" * 100
 DAMAGED_AT_REST = ("journal.db", "servers/kimi.json", "tally.json", "devices.json", "history/kimi.json")
 ENOUGH_CALLS = 120  # more than any restart was seen to need
+SLOW_CALL_MS = 100
 STEP = 1 if THOROUGH else 4
 
 
@@ -151,6 +153,23 @@ def every_single_call(scene: Scene) -> str:
     return f"{(tried - 1) // STEP} calls of a restart failed, each once, with ENOSPC or EIO: served every time"
 
 
+def slow(scene: Scene) -> str:
+    """Every call on the state directory takes a tenth of a second."""
+    assert scene.world is not None
+    scene.bad("kimi")
+    scene.bad("other")
+    scene.start()
+    pids = {name: scene.is_running(name)["pid"] for name in ("kimi", "other")}
+    scene.world.slow_disk(SLOW_CALL_MS)
+    begun = time.monotonic()
+    assert scene.ctl("stop", "kimi").returncode == 0
+    assert scene.ctl("start", "kimi", "--wait", "--timeout", "60s").returncode == 0
+    took_s = time.monotonic() - begun
+    scene.world.slow_disk(0)
+    assert scene.show("other")["pid"] == pids["other"]
+    return f"{SLOW_CALL_MS} ms a call: a stop and a start took {took_s:.1f} s, nobody else was touched"
+
+
 ROWS = (
     Row(
         "journal, record, tally, devices and history are garbage when a daemon comes back",
@@ -187,4 +206,5 @@ ROWS = (
         every_single_call,
         preload=True,
     ),
+    Row("disk of the state directory slow", "every order is carried out, later", slow, preload=True),
 )

@@ -182,7 +182,46 @@ def hung_py_spy(scene: Scene) -> str:
     )
 
 
+def no_memory(scene: Scene) -> str:
+    """The daemon may map no more memory while clients ask and a server must be started again."""
+    scene.bad("stays")
+    scene.bad("dies")
+    daemon = scene.start()
+    stays, victim = scene.is_running("stays")["pid"], scene.is_running("dies")["pid"]
+    limits = resource.prlimit(daemon.pid, resource.RLIMIT_AS)
+    scene.bugs_expected = True  # an allocation may fail anywhere
+    with scene.unobserved():
+        resource.prlimit(daemon.pid, resource.RLIMIT_AS, (daemon.memory_bytes("VmSize"), limits[1]))
+        os.kill(victim, signal.SIGKILL)
+        for _ in range(20):
+            scene.ctl("status")
+        alive_still = daemon.process.poll() is None
+        if alive_still:
+            resource.prlimit(daemon.pid, resource.RLIMIT_AS, limits)
+        else:
+            scene.start()
+    scene.is_running("dies", 60)
+    assert scene.show("stays")["pid"] == stays
+    how = "the daemon lived" if alive_still else "the daemon died and the next one adopted"
+    return f"{how}; nobody else ended, the server that did serves again; {len(scene.bugs())} errors told"
+
+
+def no_watches(scene: Scene) -> str:
+    """The user's inotify instances are used up, as on many a machine full of containers."""
+    assert scene.world is not None
+    scene.world.refuse_watches()
+    scene.fake("kimi", "--tp", "2", sole=True)
+    scene.start()
+    begun = time.monotonic()
+    scene.is_running("kimi", 60)
+    took_s = time.monotonic() - begun
+    assert (scene.show("kimi")["start"] or {}).get("timeline"), "its log is read"
+    return f"the log is looked at instead of watched: ready after {took_s:.1f} s with its phases known"
+
+
 ROWS = (
+    Row("ENOMEM: no more memory for the daemon", "servers serve, all goes on afterwards", no_memory),
+    Row("no inotify instance left", "logs are read all the same", no_watches, preload=True),
     Row("fork bomb (bounded), without cgroups", "stopped as a whole, others serve on", bomb),
     Row("fork bomb (bounded), in a cgroup", "stopped as a whole, others serve on", bomb, cgroups=True),
     Row(

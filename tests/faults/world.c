@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -26,6 +27,8 @@ struct orders {
     int64_t disk_calls_left; /* the call that takes it to 0 fails, and no other; -1: all fail */
     int64_t disk_calls;      /* seen so far */
     int64_t disk_failed;     /* how many were refused */
+    int64_t disk_delay_ms;   /* of every call */
+    int64_t inotify_errno;
 };
 
 static struct orders nothing;
@@ -75,7 +78,7 @@ time_t time(time_t *found) {
     return now.tv_sec;
 }
 
-/* --- processes --------------------------------------------------------------------------------------------------- */
+/* --- processes and watches --------------------------------------------------------------------------------------------------- */
 
 int posix_spawn(pid_t *restrict pid, const char *restrict path, const posix_spawn_file_actions_t *actions,
                 const posix_spawnattr_t *restrict how, char *const arguments[restrict],
@@ -87,6 +90,15 @@ int posix_spawn(pid_t *restrict pid, const char *restrict path, const posix_spaw
     return real(pid, path, actions, how, arguments, environment);
 }
 
+int inotify_init1(int flags) {
+    REAL("inotify_init1", int (*)(int));
+    if (orders->inotify_errno) {
+        errno = (int)orders->inotify_errno;
+        return -1;
+    }
+    return real(flags);
+}
+
 /* --- the disk ---------------------------------------------------------------------------------------------------- */
 
 static int ours(const char *path) { return disk && path && strncmp(path, disk, strlen(disk)) == 0; }
@@ -95,6 +107,8 @@ static int refused(const char *path) {
     if (!ours(path))
         return 0;
     __atomic_add_fetch(&orders->disk_calls, 1, __ATOMIC_SEQ_CST);
+    if (orders->disk_delay_ms)
+        usleep((useconds_t)orders->disk_delay_ms * 1000);
     if (orders->disk_calls_left >= 0 &&
         (orders->disk_calls_left == 0 || __atomic_sub_fetch(&orders->disk_calls_left, 1, __ATOMIC_SEQ_CST) != 0))
         return 0;

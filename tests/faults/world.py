@@ -12,7 +12,7 @@ from tests.nvml import compiler
 
 SOURCE = Path(__file__).with_name("world.c")
 DAY_S = 86400
-_WALL, _SPAWN, _DISK, _LEFT, _CALLS, _FAILED = range(6)  # the fields of `struct orders`
+_WALL, _SPAWN, _DISK, _LEFT, _CALLS, _FAILED, _DELAY, _INOTIFY = range(8)  # the fields of `struct orders`
 _FIELD = struct.Struct("q")
 
 
@@ -61,6 +61,14 @@ class World:
         self._set(_FAILED, 0)
         self._set(_DISK, number)
         self._set(_LEFT, -1 if number else 0)
+
+    def slow_disk(self, milliseconds: int) -> None:
+        """Every such call takes that much longer."""
+        self._set(_DELAY, milliseconds)
+
+    def refuse_watches(self, number: int = errno.EMFILE) -> None:
+        """inotify_init1 fails: the user has no instance left."""
+        self._set(_INOTIFY, number)
 
     @property
     def disk_calls(self) -> int:
