@@ -52,6 +52,7 @@ class Stage:
         host = SimpleNamespace(
             trees=self.notes,
             cgroups=None,
+            records_exits=False,
             environment={},
             state_dir=self._directory,
             hooks=hooks,
@@ -91,7 +92,7 @@ async def test_a_tree_that_is_being_made_is_not_called_empty(stage: Stage) -> No
         async with anyio.create_task_group() as tasks:
             hands = stage.hands(tasks)
             hands.carry(Spawn(1))
-            await anyio.to_thread.run_sync(stage.notes.asked.wait)
+            assert await anyio.to_thread.run_sync(stage.notes.asked.wait, 20)
             hands.carry(KillTree(1))
             await anyio.wait_all_tasks_blocked()
             assert stage.told == []
