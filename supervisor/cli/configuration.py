@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from supervisor.cli.connection import Client
 
-_NEXT_START = {"restart": "with the next start of the daemon"}
+_NEXT_START = {"restart": "with sglctl upgrade, or the next start of the daemon"}
 _LINES = {  # supervisorctl's, as far as it has one
     "added": ("added process group",),
     "removed": ("stopped", "removed process group"),

@@ -42,7 +42,7 @@ async def test_changes_are_told_with_their_price(sglctl: Sglctl, file: Path, con
         "  nice: 0 -> 5 (restart needed)",
         "  restart.budget: 5 -> 9 (live)",
         "other: available",
-        '  daemon.listen: "127.0.0.1:9877" -> "" (with the next start of the daemon)',
+        '  daemon.listen: "127.0.0.1:9877" -> "" (with sglctl upgrade, or the next start of the daemon)',
     ]
     assert control.requests == []
     body = json.loads((await sglctl("reread", "--json")).out)

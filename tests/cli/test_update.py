@@ -35,7 +35,7 @@ async def test_everything_is_brought_into_force(sglctl: Sglctl, file: Path, word
         "kimi: updated process group",
         "kimi: restarted",
         "third: added process group",
-        '  daemon.listen: "127.0.0.1:9877" -> "" (with the next start of the daemon)',
+        '  daemon.listen: "127.0.0.1:9877" -> "" (with sglctl upgrade, or the next start of the daemon)',
     ]
 
 

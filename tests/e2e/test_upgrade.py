@@ -274,3 +274,36 @@ def test_no_upgrade_breaks_off_a_rolling_restart(host: Host) -> None:
         assert "wait for it, or cancel it" in said, said
         rolling.communicate(timeout=CROWDED_S)
     assert rolling.returncode == 0
+
+
+# When the upgrade begins: the facet and value to wait for, and the scenario that leads there.
+MOMENTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "loading": ("phase", "weights", ()),
+    "capturing": ("phase", "target-graph", ()),
+    "killing": ("lifecycle", "stopping", ("--scenario", "stall:phase=weights", "--scenario", "ignore-term")),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_server_goes_on_whatever_it_was_at(host: Host, moment: str) -> None:
+    """Slowly, so that the new code finds it where the old one left it."""
+    facet, value, scenario = MOMENTS[moment]
+    host.fake("kimi", "--tp", "2", *scenario, speed=40, sole=True, deadlines={"weights": {"stall": "3s"}})
+    host.start()
+    event = host.wait_for("kimi", facet, value, CROWDED_S)
+    before = host.show("kimi")
+
+    assert host.ctl("upgrade").returncode == 0
+
+    if moment == "killing":
+        host.wait_for("kimi", "lifecycle", "starting", CROWDED_S, since=event["id"])
+        assert not host.processes("kimi", event["attempt"]), "nothing of the old tree is left when the new one starts"
+    else:
+        until(lambda: host.show("kimi")["lifecycle"]["value"] == "running", CROWDED_S, "it is healthy")
+        after = host.show("kimi")
+        kept = ("pid", "attempt", "restarts", "budget_remaining")
+        assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
+        ids = [one["id"] for one in host.events("kimi", "phase")]
+        assert ids == sorted(set(ids)), "followers can resume"
+    assert host.collisions("kimi") == ""
