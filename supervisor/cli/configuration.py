@@ -25,7 +25,8 @@ _LINES = {  # supervisorctl's, as far as it has one
 }
 _KEPT = "left as it is: the file has it no more, without --live it would be stopped and removed"
 _RULE_DURATIONS = ("stall", "limit", "backoff", "backoff_max", "window", "stopped", "stuck", "canary", "reclaim_limit")
-_DURATIONS = frozenset((*_RULE_DURATIONS, "grace", "startup_grace", "timeout", "interval", "rotate_age"))
+_STOP_DURATIONS = ("grace", "startup_grace", "leave_limit")
+_DURATIONS = frozenset((*_RULE_DURATIONS, *_STOP_DURATIONS, "timeout", "interval", "period", "rotate_age"))
 _SIZES = frozenset(("size", "rotate_size", "memory_tolerance"))
 _UNITS = (("GiB", 2**30), ("GB", 10**9), ("MiB", 2**20), ("MB", 10**6), ("KiB", 2**10))
 
