@@ -21,7 +21,7 @@ class Load:
         self.failures: list[str] = []
         self.by: Counter[str] = Counter()  # answers per server, where they tell
         self._clients = clients
-        self._body = {"text": "hi", "sampling_params": {"max_new_tokens": tokens}}
+        self._body = {"text": "hi", "sampling_params": {"max_new_tokens": tokens, "ignore_eos": True}}
         self._tokens = tokens
         self._over = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._all()), daemon=True)
