@@ -19,7 +19,7 @@ from supervisor.edge.gpu_feed import GpuFeed
 from supervisor.edge.listener import COMMAND_CHARACTERS, PortHolder, holder
 from supervisor.ports import PortUse
 from supervisor.preflight import DeviceFacts, Inspected, PortFacts, Severity, load_rules
-from supervisor.profile import facts, load_profile, profile_names, recognises
+from supervisor.profile import engine_of, facts, load_profile, profile_names, recognises
 from supervisor.shell.preflight import Surroundings, examine
 from supervisor.shell.single import default_name, devices_of
 
@@ -96,7 +96,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("names", nargs="*", metavar="SERVER", help="only these of its servers")
     result.add_argument("--json", action="store_true", help="one JSON object")
     result.add_argument("--gpus", default="", metavar="0-7", help="devices that the command gets, such as 0-3,6")
-    result.add_argument("--engine", default=DEFAULT_ENGINE, choices=profile_names(), help="of the command")
+    result.add_argument("--engine", choices=profile_names(), help="of the command; default: the one it starts")
     return result
 
 
@@ -129,7 +129,7 @@ def _lone(options: argparse.Namespace, command: tuple[str, ...]) -> ServerConfig
     return ServerConfig(
         name=default_name(command),
         command=command,
-        engine=options.engine,
+        engine=options.engine or engine_of(command, DEFAULT_ENGINE),
         gpus=GpuPlan(indices=devices),
         directory=os.getcwd(),
     )

@@ -9,7 +9,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from supervisor.profile import Include, Profile, ProfileError, check, facts, load_profile, profile_names, recognises
+from supervisor.profile import (
+    Include,
+    Profile,
+    ProfileError,
+    check,
+    engine_of,
+    facts,
+    load_profile,
+    profile_names,
+    recognises,
+)
 from supervisor.profile.place import folders
 
 SGLANG = load_profile("sglang")
@@ -175,6 +185,19 @@ def test_shared_remedies_speak_in_each_engines_words() -> None:
 def test_flags_of_the_other_engine() -> None:
     found = facts(load_profile("vllm"), shlex.split("vllm serve m --tensor-parallel-size 4 --port 9"))
     assert (found.tensor_parallel, found.port, found.recognised) == (4, 9, True)
+
+
+@pytest.mark.parametrize(
+    ("command", "engine"),
+    [
+        ("python -m sglang.launch_server --tp 2", "sglang"),
+        ("/opt/vllm/bin/vllm serve m", "vllm"),
+        ("numactl -N 0 python3 -m vllm.entrypoints.openai.api_server", "vllm"),
+        ("start.sh", "sglang"),
+    ],
+)
+def test_the_engine_of_a_command(command: str, engine: str) -> None:
+    assert engine_of(shlex.split(command), "sglang") == engine
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from supervisor.profile.parts import (
     Signature,
     Stop,
 )
+from supervisor.profile.recognition import engine_of
 
 __all__ = [
     "CanaryRule",
@@ -46,6 +47,7 @@ __all__ = [
     "Stop",
     "api_key",
     "check",
+    "engine_of",
     "facts",
     "load_profile",
     "profile_names",

@@ -12,7 +12,7 @@ import msgspec
 from supervisor.config import DEFAULT_ENGINE, Config, DaemonConfig, GpuPlan, RestartConfig, ServerConfig, StopConfig
 from supervisor.config.checks import SOCKET_PATH_BYTES, check_daemon, check_server
 from supervisor.config.reader import join
-from supervisor.profile import facts, load_profile
+from supervisor.profile import engine_of, facts, load_profile
 
 DEFAULT_NAME = "server"
 ROOT_STATE = Path("/var/lib/sglang-supervisor")
@@ -49,6 +49,7 @@ def configure(wish: Wish, place: Place) -> Config:
     server = ServerConfig(
         name=name,
         command=wish.command,
+        engine=engine_of(wish.command, DEFAULT_ENGINE),
         port=wish.port,
         gpus=GpuPlan(indices=wish.gpus),
         directory=place.directory,  # a relative path in the command means what it means to the caller
@@ -71,7 +72,7 @@ def devices_of(text: str) -> tuple[int, ...]:
 
 def default_name(command: tuple[str, ...]) -> str:
     """The model's last path component, made fit for a file name and a command line."""
-    model = facts(load_profile(DEFAULT_ENGINE), command).model_path
+    model = facts(load_profile(engine_of(command, DEFAULT_ENGINE)), command).model_path
     last = model.rstrip("/").rpartition("/")[2]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", last).lstrip("-._")[:_NAME_MAX].rstrip("-._")
     return name if name and name != "all" else DEFAULT_NAME

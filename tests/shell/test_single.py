@@ -37,6 +37,14 @@ def test_the_default_name_is_the_models_last_component_made_safe(model: str, nam
 
 def test_a_command_without_a_model_is_called_server() -> None:
     assert default_name(("./serve.sh",)) == DEFAULT_NAME
+    assert default_name(("vllm", "serve", "/models/kimi", "--port", "9")) == "kimi"
+
+
+def test_the_engine_is_the_one_that_the_command_starts() -> None:
+    configured = [
+        configure(Wish(command, name="q"), USER).servers["q"] for command in (("vllm", "serve", "m"), COMMAND)
+    ]
+    assert [server.engine for server in configured] == ["vllm", "sglang"]
 
 
 def test_a_users_things_are_where_the_xdg_specification_puts_them() -> None:
