@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
+import msgspec
 import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -26,7 +27,9 @@ log = structlog.get_logger()
 
 
 async def show_info(call: Call) -> Response:
-    return answer(wire.info(call.control.daemon_info(), call.control.clock(), call.role.name.lower()))
+    control, clock = call.control, call.control.clock()
+    info = wire.info(control.daemon_info(), clock, call.role.name.lower())
+    return answer(msgspec.structs.replace(info, starts=wire.starts(control.fleet(), clock)))
 
 
 async def shut_down(call: Call) -> Response:

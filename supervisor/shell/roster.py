@@ -155,8 +155,11 @@ class Roster:
     async def replace(self, config: ServerConfig) -> None:
         """Another configuration for the same processes, as soon as nothing is under way that must not be broken off."""
         seat = self._seats[config.name]
-        await self._until(seat, _calm)
-        await seat.loop.ask(Ticked())  # what has arrived until now is taken in
+        while True:
+            await self._until(seat, self._calm)
+            await seat.loop.ask(Ticked())  # what has arrived until now is taken in
+            if self._calm(seat.loop):
+                break  # nothing comes between this and the end of its tasks
         await self._vacate(seat)
         await self._sit(config, Inheritance(self._saved(seat.loop.server, config), seat.tree))
 
@@ -184,6 +187,10 @@ class Roster:
     async def start(self, name: str, by: str) -> None:
         """Want it up."""
         await self._seats[name].loop.ask(StartRequested(by))
+
+    def _calm(self, loop: ServerLoop) -> bool:
+        """Whoever waits for a start slot or for another server, perhaps for long, has nothing under way either."""
+        return _calm(loop) or bool(self._host.fleet.told(loop.snapshot()))
 
     async def _until(self, seat: Seat, reached: Callable[[ServerLoop], bool]) -> None:
         seen = -1

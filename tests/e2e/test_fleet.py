@@ -178,6 +178,26 @@ def test_a_stop_that_waits_for_others_outlives_the_daemon(host: Host) -> None:
 
 
 @pytest.mark.slow
+def test_the_order_can_be_changed_while_servers_wait(host: Host) -> None:
+    """An update of one that waits does not wait for its turn itself."""
+    host.fake("kimi", speed=10)
+    for name in ("glm", "qwen"):
+        host.fake(name)
+    host.settings["start_slots"] = 1
+    host.start()
+    until(lambda: "second in line" in host.ctl("status", "qwen").stdout, 10.0, "the line")
+
+    host.servers["qwen"]["priority"] = 5
+    host.write_config()
+    updated = host.ctl("update", limit_s=20.0)
+    assert (updated.returncode, updated.stdout) == (0, "qwen: updated process group\n")
+    until(lambda: "next in line" in host.ctl("status", "qwen").stdout, 10.0, "the new line")
+    assert host.ctl("stop", "kimi").returncode == 0
+    host.wait_for("glm", "lifecycle", "running")
+    assert order(host, "starting", "kimi", "glm", "qwen") == ["kimi", "qwen", "glm"]
+
+
+@pytest.mark.slow
 def test_who_waits_for_devices_has_no_slot_and_who_waits_for_a_slot_has_no_device(fake_nvml: FakeNvml) -> None:
     """Three servers of one GPU each on two, with one slot: c waits for devices, and is in nobody's way."""
     fake_nvml.set_count(2)

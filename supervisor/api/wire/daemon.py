@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from supervisor.api.control import Applied, Clock, DaemonInfo, RouterFacts
+from supervisor.api.wire.fleet import Starts
 from supervisor.api.wire.moments import iso, seconds
 from supervisor.config import Differences, KeyChange
 
@@ -28,6 +29,7 @@ class Info(msgspec.Struct, frozen=True):
     upgrade_problem: str = ""
     routers: tuple[RouterFacts, ...] = ()
     rolling: str = ""
+    starts: Starts | None = None
 
 
 class Upgrading(msgspec.Struct, frozen=True):
