@@ -76,8 +76,12 @@ class Client:
 
     def stream(self, target: str, *, forever: bool, accept: str = "*/*") -> Iterator[bytes]:
         """The answer's body piece by piece; `forever`: silence is no failure, the user's Ctrl-C ends it."""
-        with self._answer("GET", target, None, None if forever else ANSWER_TIMEOUT_S, accept) as answer:
+        with self.open(target, forever=forever, accept=accept) as answer:
             yield from answer.pieces()
+
+    def open(self, target: str, *, forever: bool, accept: str = "*/*") -> Answer:
+        """The answer's head, with its body to come; to be closed."""
+        return self._answer("GET", target, None, None if forever else ANSWER_TIMEOUT_S, accept)
 
     def _json(self, method: str, target: str, body: dict[str, Any] | None, timeout_s: float | None) -> Any:
         with self._answer(method, target, body, timeout_s, "application/json") as answer:

@@ -13,7 +13,7 @@ from supervisor.cli.text import LogCleaner, as_json, clean, coloured, complain, 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from supervisor.cli.connection import Client
@@ -128,25 +128,30 @@ def version(client: Client, options: Namespace) -> int:
 
 def tail(client: Client, options: Namespace) -> int:
     """The end of a server's log; 1600 bytes unless told."""
-    return _tail(client, f"/v1/servers/{segment(options.name)}/log", options)
+    server = f"/v1/servers/{segment(options.name)}"
+    if options.follow:
+        from supervisor.cli.following import followed
+
+        return _tail(lambda query: followed(client, server, query), options)
+    return _tail(lambda query: client.stream(f"{server}/log?{query}", forever=False), options)
 
 
 def maintail(client: Client, options: Namespace) -> int:
     """The end of the daemon's own log."""
     try:
-        return _tail(client, "/v1/log", options)
+        follow = "&follow=true" if options.follow else ""
+        return _tail(lambda query: client.stream(f"/v1/log?{query}{follow}", forever=options.follow), options)
     except RefusedError as error:
         complain(f"error: {error}")
         return codes.ERROR  # not 4: no name was unknown
 
 
-def _tail(client: Client, target: str, options: Namespace) -> int:
+def _tail(ask: Callable[[str], Iterator[bytes]], options: Namespace) -> int:
     lines, query = _amount(options)
     if options.follow:
-        query += "&follow=true"
         complain("==> Press Ctrl-C to exit <==")
     cleaner, keep = LogCleaner(), _rank_filter(options.rank, lines)
-    pieces = client.stream(f"{target}?{query}", forever=options.follow)
+    pieces = ask(query)
     try:
         for text in keep(map(cleaner.feed, pieces)) if not options.raw else ():
             sys.stdout.write(text)

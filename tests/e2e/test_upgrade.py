@@ -214,14 +214,16 @@ def test_when_the_exec_fails_the_old_code_goes_on(host: Host) -> None:
 @pytest.mark.slow
 def test_who_waits_or_follows_goes_on_with_the_new_code(host: Host) -> None:
     host.fake("kimi", autostart=False)
-    host.add("odd", ["sh", "-c", "trap 'exit 7' USR1; while :; do sleep 0.05; done"])
+    count = "trap 'exit 7' USR1; n=0; while :; do n=$((n+1)); echo line $n; sleep 0.02; done"
+    host.add("odd", ["sh", "-c", count])
     host.start()
     spawned(host, "odd")
     with (
         client(host, "wait", "kimi", "--timeout", "60s") as waiting,
         client(host, "events", "-f", "--json", "kimi") as following,
+        client(host, "tail", "-f", "odd") as reading,
     ):
-        until(lambda: guests(host) == 2, CROWDED_S, "both have come")
+        until(lambda: guests(host) == 3, CROWDED_S, "all have come")
 
         assert host.ctl("upgrade").returncode == 0
         assert host.ctl("start", "kimi").returncode == 0
@@ -231,6 +233,10 @@ def test_who_waits_or_follows_goes_on_with_the_new_code(host: Host) -> None:
         assert any('"running"' in line for line in following.stdout), "the change after the upgrade is told"
         following.send_signal(signal.SIGINT)
         assert following.wait(CROWDED_S) == 0
+        reading.send_signal(signal.SIGINT)
+        numbers = [int(line.split()[1]) for line in reading.communicate(timeout=CROWDED_S)[0].splitlines()[1:-1]]
+        assert numbers == list(range(numbers[0], numbers[-1] + 1)), "no line is missing, none came twice"
+        assert reading.returncode == 0
     os.kill(host.show("odd")["pid"], signal.SIGUSR1)
     assert "status 7" in host.wait_for("odd", "lifecycle", "stopping")["reason"], "its parent is the same process"
 
