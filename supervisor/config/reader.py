@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import enum
+import functools
 import re
 import types
 import typing
@@ -51,8 +52,8 @@ def read_struct(struct: type[S], table: object, path: str, problems: Problems, *
         problems.append((path, f"expected a table, got {shown(table)}"))
         return None
     before = len(problems)
-    hints = typing.get_type_hints(struct, include_extras=True)
-    fields = {field.encode_name: field.name for field in msgspec.structs.fields(struct) if field.name not in given}
+    hints, keys = _shape(struct)
+    fields = {key: name for key, name in keys.items() if name not in given}
     values: dict[str, Any] = dict(given)
     for key, value in table.items():
         if key not in fields:
@@ -60,6 +61,13 @@ def read_struct(struct: type[S], table: object, path: str, problems: Problems, *
         else:
             values[fields[key]] = _read(hints[fields[key]], value, join(path, key), problems)
     return struct(**values) if len(problems) == before else None
+
+
+@functools.cache
+def _shape(struct: type[msgspec.Struct]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The fields' types, and key → field. Both are worked out from text: 9 ms for a server, so once."""
+    hints = typing.get_type_hints(struct, include_extras=True)
+    return hints, {field.encode_name: field.name for field in msgspec.structs.fields(struct)}
 
 
 def _read(hint: Any, value: object, path: str, problems: Problems) -> Any:
