@@ -21,6 +21,7 @@ from supervisor.config import (
     OnForeign,
     ReadinessConfig,
     RestartConfig,
+    RouterConfig,
     ServerConfig,
     ServingConfig,
     StopConfig,
@@ -268,7 +269,7 @@ def test_the_documentation_names_every_key_and_no_other() -> None:
     }
     tables = (
         *(DaemonConfig, ServerConfig, StopConfig, RestartConfig, ReadinessConfig, LogConfig),
-        *(ServingConfig, DetectorsConfig, HooksConfig, GroupConfig),
+        *(ServingConfig, DetectorsConfig, HooksConfig, GroupConfig, RouterConfig),
     )
     known = {field.encode_name for table in tables for field in msgspec.structs.fields(table)}
     own_sections = {"stop", "deadlines", "restart", "readiness", "log", "serving", "detectors", "hooks"}
