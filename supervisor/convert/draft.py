@@ -10,6 +10,7 @@ from supervisor.config import DaemonConfig, GpuPlan, GroupConfig, ServerConfig
 from supervisor.config.checks import check_collisions, check_server
 from supervisor.config.groups import check_groups
 from supervisor.config.model import Config
+from supervisor.config.reader import join
 from supervisor.profile import facts, load_profile, profile_names, recognises
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -131,7 +132,7 @@ def _visible_devices(environment: Mapping[str, str]) -> tuple[int, ...] | None:
 def _checked(draft: Draft) -> Draft:
     """What the loader would say of the table. Users of another host are no mistake of the conversion."""
     for path, text in check_server(draft.config):
-        key = path.removeprefix(f"server.{draft.config.name}").lstrip(".")
+        key = path.removeprefix(join("server", draft.config.name)).lstrip(".")
         if key in ("user", "group"):
             draft = draft.losing(f"{key}: {text}; make it before the daemon reads this file")
         else:
@@ -140,18 +141,15 @@ def _checked(draft: Draft) -> Draft:
 
 
 def _apart(drafts: tuple[Draft, ...]) -> tuple[Draft, ...]:
-    """Of two servers that want one port the second is taken out of force."""
-    kept: dict[str, ServerConfig] = {}
-    result = []
-    for draft in drafts:
-        name = draft.config.name
-        if not draft.unusable:
-            problem = _collision(kept, draft.config)
-            draft = msgspec.structs.replace(draft, unusable=problem)
-        if not draft.unusable:
-            kept[name] = draft.config
-        result.append(draft)
-    return tuple(result)
+    """Of two servers that want one port the second is taken out of force. Devices are apart already."""
+    servers = {draft.config.name: draft.config for draft in drafts if not draft.unusable}
+    blamed = dict(check_collisions(Config(servers=servers)))
+    return tuple(_without_collision(draft, blamed) for draft in drafts)
+
+
+def _without_collision(draft: Draft, blamed: Mapping[str, str]) -> Draft:
+    problem = blamed.get(join("server", draft.config.name) + ".port", "")
+    return msgspec.structs.replace(draft, unusable=draft.unusable or problem)
 
 
 def _with_groups(conversion: Conversion) -> Conversion:
@@ -168,10 +166,3 @@ def _with_groups(conversion: Conversion) -> Conversion:
         else:
             groups[group.name] = tried
     return msgspec.structs.replace(conversion, groups=tuple(groups.values()), lost=tuple(lost))
-
-
-def _collision(kept: Mapping[str, ServerConfig], config: ServerConfig) -> str:
-    if config.name in kept:
-        return "another server has this name"
-    problems = check_collisions(Config(servers={**kept, config.name: config}))
-    return problems[0][1] if problems else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from supervisor.config import DaemonConfig
+from supervisor.config.checks import check_daemon
 from supervisor.convert.ini import Ini, octal
 
 _OWN_INTERFACE = "rpcinterface:supervisor"
@@ -27,6 +28,8 @@ def read_daemon(ini: Ini) -> tuple[DaemonConfig, list[str], list[str]]:
     owner = ini.text("unix_http_server", "chown") or ""
     if ":" in owner:
         daemon = msgspec.structs.replace(daemon, socket_group=owner.partition(":")[2])
+        unknown = [text for key, text in check_daemon(daemon) if key == "daemon.socket_group"]
+        lost += [f"socket_group: {text}; make it before the daemon reads this file" for text in unknown]
     place = ini.text("unix_http_server", "file")
     if place is not None:
         remarks.append(

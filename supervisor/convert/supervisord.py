@@ -159,7 +159,7 @@ def _command(options: Options) -> tuple[str, ...]:
 
 def _directory(text: str | None, here: Path) -> str | None:
     """supervisord goes on from where it was started; the file's own folder is the likeliest."""
-    return None if text is None else str(here / Path(text).expanduser())
+    return None if text is None else str(here / text)
 
 
 def _stop(options: Options) -> StopConfig:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import json
 import re
 import typing
@@ -56,17 +57,23 @@ def duration(seconds: float) -> str:
 
 
 def _entries(struct: msgspec.Struct, *, wide: bool = False) -> Iterator[tuple[str, str]]:
-    hints = typing.get_type_hints(type(struct), include_extras=True)
-    plain = type(struct)(**{field.name: getattr(struct, field.name) for field in _required(struct)})
-    for field in msgspec.structs.fields(struct):
-        value = getattr(struct, field.name)
-        if field in _required(struct) or value == getattr(plain, field.name):
-            continue  # a required field is the table's own name
-        yield field.encode_name, _value(value, _written(hints[field.name]), len(field.encode_name) if wide else -1)
+    for key_name, name, written, default in _shape(type(struct)):
+        value = getattr(struct, name)
+        if value != default:
+            yield key_name, _value(value, written, len(key_name) if wide else -1)
 
 
-def _required(struct: msgspec.Struct) -> list[Any]:
-    return [field for field in msgspec.structs.fields(struct) if field.required]
+@functools.cache
+def _shape(struct: type[msgspec.Struct]) -> tuple[tuple[str, str, str, Any], ...]:
+    """Key, field, how it is written and default of each field but the required ones, which name the table."""
+    hints = typing.get_type_hints(struct, include_extras=True)
+    fields = msgspec.structs.fields(struct)
+    plain = struct(**{field.name: "" for field in fields if field.required})
+    return tuple(
+        (field.encode_name, field.name, _written(hints[field.name]), getattr(plain, field.name))
+        for field in fields
+        if not field.required
+    )
 
 
 def _value(value: Any, written: str, indented: int) -> str:

@@ -145,6 +145,7 @@ def test_the_socket_keeps_mode_and_group(converted: Convert) -> None:
         ("stdout_events_enabled=true\n", "events_enabled"),
         ("serverurl=http://x\n", "serverurl"),
         ("user=nobody-knows-me\n", "no user"),
+        ("[unix_http_server]\nchown=root:nobody-knows-it\n", "no group"),
     ],
 )
 def test_what_is_not_carried_over_is_told_twice(
@@ -292,6 +293,14 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixtur
         f"sglsup convert: cannot convert {tmp_path}/latin: {tmp_path}/latin: byte 27 is not UTF-8",
         f"sglsup convert: cannot convert {tmp_path}: Is a directory",
     ]
+
+
+def test_a_thousand_servers_take_no_time_to_speak_of(converted: Convert) -> None:
+    done = converted(
+        f"[supervisord]\n[program:a]\ncommand={ENGINE} --port %(process_num)d\nnumprocs=1000\nnumprocs_start=1\n"
+        "process_name=a%(process_num)d\ndirectory=~nobody-knows-me\n"
+    )
+    assert len(done.config.servers) == 1000
 
 
 def test_a_file_without_programs_says_so(converted: Convert) -> None:
