@@ -204,6 +204,8 @@ def _usable_directory(key: str, directory: str) -> Iterator[tuple[str, str]]:
         place = place.parent
     if not place.is_dir():
         yield key, f"cannot use {shown(directory)}: {shown(str(place))} is not a directory"
+    elif os.statvfs(place).f_flag & os.ST_RDONLY:
+        yield key, f"cannot use {shown(directory)}: its file system is read-only"
     elif not os.access(place, os.R_OK | os.W_OK | os.X_OK):
         made = "read and written" if str(place) == directory else "made"
         yield key, f"cannot use {shown(directory)}: it cannot be {made} by user {os.geteuid()}"

@@ -100,7 +100,13 @@ def killed_again_and_again(scene: Scene) -> str:
 
 def stopped_for_long(scene: Scene) -> str:
     """While a start goes on and a server serves; both stall deadlines are shorter than the pause."""
-    scene.fake("loading", "--tp", "2", sole=True, speed=240 / (PAUSE_S * 1.6), deadlines=SHORT)
+    slowly = (
+        "--shards",
+        "100",
+        "--phase-seconds",
+        f"weights={PAUSE_S * 1.3 * 20:.0f}",
+    )  # a word within each second or so
+    scene.fake("loading", "--tp", "2", *slowly, sole=True, speed=20, deadlines=SHORT)
     scene.fake("serving", sole=True, serving={"stall": "5s", "stopped": "5s", "stuck": "5s"})
     daemon = scene.start()
     scene.is_running("serving")

@@ -73,7 +73,7 @@ def read_only_from_the_start(scene: Scene) -> str:
         disk.remount("ro")
         done = scene.refused()
         assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done
-        assert f'daemon.state_dir: cannot use "{scene.state_dir}"' in done.stderr
+        assert f'daemon.state_dir: cannot use "{scene.state_dir}": its file system is read-only' in done.stderr
         assert scene.starts("kimi") == 0
         disk.remount("rw")
         scene.start()
