@@ -162,8 +162,8 @@ class Ends:
 def _failure(loop: ServerLoop, change: Announce) -> MateFailed | None:
     """What its mates must be told; None when nobody has failed."""
     snapshot, follows = loop.snapshot(), loop.server.follows
-    if snapshot.goal != "up":
-        return None
+    if snapshot.goal != "up" or snapshot.maintenance is not None:
+        return None  # its end is somebody's work
     if change.after in _GIVEN_UP:
         return MateFailed(loop.name, change.reason)
     ended = change.after == State.RECLAIMING and change.before in (State.STOPPING, State.STARTING)

@@ -19,7 +19,7 @@ from supervisor.shell.ends import Ends
 from supervisor.shell.fleet import FleetKeeper
 from supervisor.shell.hub import Hub
 from supervisor.shell.loop import ServerLoop
-from supervisor.snapshot import IncidentView, ServerSnapshot
+from supervisor.snapshot import FacetView, IncidentView, ServerSnapshot
 from tests.shell.made import snapshot
 
 
@@ -216,6 +216,15 @@ async def test_an_end_that_somebody_asked_for_is_no_failure() -> None:
         place.ends.changed("a", Announce("lifecycle", "stopping", "reclaiming", "restart asked", 1))
         place.put("b", "reclaiming", goal="down")
         place.ends.changed("b", Announce("lifecycle", "stopping", "reclaiming", "stop asked", 1))
+        await place.settled()
+        assert place.asked == []
+
+
+async def test_the_end_of_a_server_that_people_work_on_is_no_failure_either() -> None:
+    async with at(pair()) as place:
+        incident = IncidentView(1, 0.0, 1.0, "exited", "healthy", "serving")
+        place.put("a", "reclaiming", incidents=(incident,), maintenance=FacetView("on", 0.0, "pause asked"))
+        place.ends.changed("a", Announce("lifecycle", "stopping", "reclaiming", "exited with status 1", 1))
         await place.settled()
         assert place.asked == []
 
