@@ -1,7 +1,7 @@
 """Reads an exit status where the kernel tells it to nobody but the parent: from what the recorder has written.
 
 Before Linux 6.15 only the parent of a process learns how it ended. There the launcher stays as the server's parent and
-writes the status into a file (`launch.py`), so that a daemon which is not the parent, or was not there, knows it.
+writes the status into a file (`recorder.py`), so that a daemon which is not the parent, or was not there, knows it.
 """
 
 from __future__ import annotations
