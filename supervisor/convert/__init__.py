@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from supervisor.convert.draft import Conversion, ConversionError, finished
+from supervisor.convert.files import text_of
 from supervisor.convert.page import page, told
 from supervisor.convert.supervisord import convert_supervisord
 from supervisor.convert.systemd import convert_unit
@@ -25,7 +26,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         conversion = convert(Path(options.file))
     except ConversionError as problem:
-        sys.stderr.write(f"sglsup convert: cannot convert {options.file}: {problem}\n")
+        told_why = str(problem).removeprefix(f"{os.path.abspath(options.file)}: ")
+        sys.stderr.write(f"sglsup convert: cannot convert {options.file}: {told_why}\n")
         return EXIT_USAGE
     try:
         sys.stdout.write(page(conversion))
@@ -58,9 +60,5 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _is_unit(path: Path) -> bool:
-    """By its sections; a name ending in .service says nothing about a file that cannot be read."""
-    try:
-        text = path.read_bytes()[: 1 << 20].decode(errors="replace")
-    except OSError as problem:
-        raise ConversionError(str(problem.strerror)) from None
-    return bool(re.search(r"^\s*\[Service\]\s*$", text, re.MULTILINE))
+    """By its sections: a name may be anything."""
+    return bool(re.search(r"^\s*\[Service\]\s*$", text_of(path), re.MULTILINE))

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from supervisor.convert.draft import ConversionError
+from supervisor.convert.files import text_of
 
-FILE_BYTES_MAX = 4 * 2**20
 FILES_MAX = 1000
 _HERE = "%(here)s"
 _WORD_CHARACTERS = "/.+-():"  # what a value of environment= may hold without quotes, beside shlex's own
@@ -63,15 +63,9 @@ class Ini:
             raise ConversionError(f"{place}: {problem}; a plain percent sign is written %%") from None
 
     def _read(self, path: Path) -> None:
+        text = text_of(path)
         try:
-            data = path.read_bytes()
-            if len(data) > FILE_BYTES_MAX:
-                raise ConversionError(f"{path}: is {len(data)} bytes long, at most {FILE_BYTES_MAX} are read")
-            self._parser.read_string(data.decode(), str(path))
-        except OSError as problem:
-            raise ConversionError(f"{path}: {problem.strerror}") from None
-        except UnicodeDecodeError as problem:
-            raise ConversionError(f"{path}: byte {problem.start} is not UTF-8") from None
+            self._parser.read_string(text, str(path))
         except (configparser.Error, AttributeError, ValueError) as problem:
             # AttributeError: CPython's parser (up to 3.12) on a continuation of an option without a value
             raise ConversionError(f"{path}: {' '.join(str(problem).split())}") from None

@@ -6,9 +6,10 @@ engine is not forbidden, only deaf: it gets the signal that asks for a graceful 
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 import msgspec
 
@@ -18,6 +19,7 @@ from supervisor.convert.shellwords import Operator, UnclearError, Word, scan
 # What a service of systemd gets, and so the daemon and its servers.
 SERVICE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SHELLS = {"bash", "sh", "dash"}
+_SHEBANG = re.compile(r"#! ?(?:/usr/bin/env |/usr/bin/|/bin/)(?:bash|sh|dash)(?: -[eux]+)?\s*")
 _FLAGS = re.compile(r"-[eux]*c", re.ASCII)  # not -l, -i: these read files that say more
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=", re.ASCII)
 _LIMITS = {"-n": "nofile", "-l": "memlock"}
@@ -49,8 +51,31 @@ def unwrapped(command: Sequence[str], environment: Mapping[str, str], directory:
         return None
     if len(command) != 3 or not _FLAGS.fullmatch(command[1]):
         return Opaque(f"{' '.join(command[:-1])!r} is more than a shell and a script")
+    return understood(command[2], environment, directory)
+
+
+def script_file(command: Sequence[str], directory: str | None) -> Path | None:
+    """The script that the command is, `bash FILE` or a FILE that a shell reads, without arguments; None otherwise."""
+    by_shell = PurePosixPath(command[0]).name in _SHELLS
+    words = command[1:] if by_shell else command
+    if len(words) != 1 or words[0].startswith("-") or not (by_shell or "/" in words[0]):
+        return None
+    path = Path(directory or "/", words[0])
+    with contextlib.suppress(OSError, ValueError):
+        if path.is_file() and (by_shell or _SHEBANG.fullmatch(_first_line(path))):
+            return path
+    return None
+
+
+def _first_line(path: Path) -> str:
+    with path.open("rb") as file:
+        return file.readline(200).decode(errors="replace")
+
+
+def understood(script: str, environment: Mapping[str, str], directory: str | None) -> Plain | Opaque:
+    """What the script comes to, or why nobody can say."""
     try:
-        return _Reading(environment, directory).read(command[2])
+        return _Reading(environment, directory).read(script)
     except UnclearError as reason:
         return Opaque(str(reason))
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from supervisor.convert.draft import ConversionError
-from supervisor.convert.ini import FILE_BYTES_MAX
+from supervisor.convert.files import text_of
 
 _ESCAPES = {
     "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "s": " ",
@@ -33,7 +33,7 @@ class Unit:
 
     def _read(self, path: Path) -> None:
         section = ""
-        for line in _lines(_text(path)):
+        for line in _lines(text_of(path)):
             if header := re.fullmatch(r"\[(.+)\]", line):
                 section = header[1]
                 continue
@@ -119,19 +119,6 @@ def expanded(word: str, environment: Mapping[str, str]) -> list[str]:
     if alone := _ALONE.fullmatch(word):
         return environment[alone[1]].split()
     return [_VARIABLE.sub(lambda found: environment[found[1]] if found[1] else "$", word)]
-
-
-def _text(path: Path) -> str:
-    try:
-        data = path.read_bytes()
-    except OSError as problem:
-        raise ConversionError(f"{path}: {problem.strerror}") from None
-    if len(data) > FILE_BYTES_MAX:
-        raise ConversionError(f"{path}: is {len(data)} bytes long, at most {FILE_BYTES_MAX} are read")
-    try:
-        return data.decode()
-    except UnicodeDecodeError as problem:
-        raise ConversionError(f"{path}: byte {problem.start} is not UTF-8") from None
 
 
 def _lines(text: str) -> list[str]:

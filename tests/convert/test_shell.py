@@ -139,6 +139,39 @@ def test_the_server_starts_without_the_shell(converted: Convert) -> None:
     assert "# command: the shell around it is gone" in done.out
 
 
+SCRIPT = "#!/bin/bash\nset -e\n# our model\nexport A=1\nexec python -m sglang.launch_server --port 5\n"
+
+
+@pytest.mark.parametrize("command", ["{file}", "bash {file}", "/bin/sh start.sh"])
+def test_a_script_that_only_starts_the_engine_is_written_out(converted: Convert, tmp_path: Path, command: str) -> None:
+    file = tmp_path / "start.sh"
+    file.write_text(SCRIPT)
+    done = converted(f"[supervisord]\n[program:a]\ndirectory={tmp_path}\ncommand={command.format(file=file)}\n")
+
+    assert (done.status, done.server.command[0], done.server.environment) == (0, "python", {"A": "1"})
+    assert f"# command: what {file} does today is written out" in done.out
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "told"),
+    [
+        (SCRIPT.replace("exec", "nice -n 5 exec") + "echo $?\n", "", "stays a shell's"),
+        (SCRIPT, " --more", "no profile recognises"),
+        (SCRIPT.replace("bash", "python3"), "", "no profile recognises"),
+        ("", "", "no profile recognises"),
+    ],
+)
+def test_any_other_script_stays_and_is_told(
+    converted: Convert, tmp_path: Path, script: str, arguments: str, told: str
+) -> None:
+    file = tmp_path / "start.sh"
+    file.write_text(script)
+    done = converted(f"[supervisord]\n[program:a]\ncommand={file}{arguments}\n")
+
+    assert done.server.command[0] == str(file)
+    assert done.says(told)
+
+
 def test_a_shell_that_stays_is_told_with_its_price(converted: Convert) -> None:
     done = converted(
         '[supervisord]\n[program:a]\ncommand=bash -c "conda activate x && python -m sglang.launch_server --port 5"\n'

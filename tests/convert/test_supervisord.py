@@ -288,10 +288,12 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixtur
     (tmp_path / "latin").write_bytes(b"[supervisord]\nidentifier=gr\xfc\xdfe\n")
 
     assert [main([str(tmp_path / name)]) for name in ("absent", "latin", ".")] == [2, 2, 2]
+    assert main(["/dev/zero"]) == 2
     assert capsys.readouterr().err.splitlines() == [
         f"sglsup convert: cannot convert {tmp_path}/absent: No such file or directory",
-        f"sglsup convert: cannot convert {tmp_path}/latin: {tmp_path}/latin: byte 27 is not UTF-8",
+        f"sglsup convert: cannot convert {tmp_path}/latin: byte 27 is not UTF-8",
         f"sglsup convert: cannot convert {tmp_path}: Is a directory",
+        "sglsup convert: cannot convert /dev/zero: is longer than 4194304 bytes, more are not read",
     ]
 
 
