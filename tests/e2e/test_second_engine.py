@@ -61,6 +61,7 @@ def worker(host: Host, rank: int) -> int:
     return pid
 
 
+@pytest.mark.slow
 def test_a_killed_worker_ends_the_server_with_0_and_that_is_no_success(host: Host) -> None:
     add(host)
     host.start()
