@@ -66,7 +66,7 @@ class Asker:
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._enough.wait(0.002):
+        while not self._enough.wait(0.02):
             try:
                 self._ask()
                 self.answers += 1
@@ -114,7 +114,7 @@ def info(host: Host) -> dict[str, Any]:
 
 @both_ways
 def test_the_new_version_takes_over_and_no_client_and_no_server_notices(host: Host, installed: Installed) -> None:
-    port = host.fake("kimi", "--tp", "2", sole=True)
+    port = host.fake("kimi", sole=True)
     daemon = host.start()
     host.wait_for("kimi", "lifecycle", "running")
     before, told = host.show("kimi"), host.events("kimi", "lifecycle")
