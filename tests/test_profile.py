@@ -75,6 +75,10 @@ def test_an_unknown_key_is_refused_with_its_path() -> None:
     [
         ({"rules": ({"name": "r", "enter": "nowhere"},)}, "unknown phase 'nowhere'"),
         ({"rules": ({"name": "r", "pattern": "("},)}, "broken pattern"),
+        ({"rules": ({"name": "r", "pattern": r"(a)\1"},)}, "linear time"),
+        ({"rules": ({"name": "r", "pattern": "(?P<x>a)(?P=x)"},)}, "linear time"),
+        ({"rules": ({"name": "r", "pattern": "a++"},)}, "linear time"),
+        ({"rules": ({"name": "r", "pattern": "(?>a)"},)}, "linear time"),
         ({"signatures": ({"name": "s", "cause": "nothing"},)}, "unknown cause 'nothing'"),
         ({"signatures": ({"name": "s", "cause": "healthy", "pattern": ".*x"},)}, "begins with a wildcard"),
         ({"signatures": ({"name": "s", "cause": "healthy", "pattern": "(?is).*?x"},)}, "begins with a wildcard"),

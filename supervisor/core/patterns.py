@@ -13,6 +13,8 @@ from typing import Protocol, cast
 
 import re2
 
+from supervisor.profile import ProfileError
+
 _MEMORY_BYTES = 2 << 20  # of one pattern's automaton; beyond it RE2 gets slower, not bigger
 
 
@@ -37,10 +39,16 @@ class Pattern(Protocol):
 
 
 def compiled(pattern: str) -> Pattern:
-    """The pattern, in time linear in the text; one that looks ahead without consuming (RE2 cannot) by `re`."""
+    """The pattern, in time linear in the text; one that looks ahead without consuming (RE2 cannot) by `re`.
+
+    Raises ProfileError for what RE2 does not know and the profile's own check let pass.
+    """
     if needs_backtracking(pattern):
         return cast("Pattern", re.compile(pattern))
-    return cast("Pattern", re2.compile(pattern, _options()))
+    try:
+        return cast("Pattern", re2.compile(pattern, _options()))
+    except re2.error as problem:
+        raise ProfileError(f"cannot use the pattern {pattern!r}: {problem}") from problem
 
 
 def any_of(texts: Iterable[str]) -> Pattern:

@@ -17,6 +17,8 @@ from supervisor.profile.place import find, folders, own_folder
 
 # `.*?X` searched for costs the square of the line's length when X is not in it (26 s for one 19 kB line of arguments)
 _LEADING_WILDCARD = re.compile(r"(?:\(\?[a-z]+\))?(?:\.[*+]|\(\?:\.[*+])")
+# What a linear matcher has not: references back, conditions, and what never gives back (RE2's documentation of syntax)
+_BEYOND_LINEAR = re.compile(r"(?<!\\)(?:\\\\)*(?:\\[1-9]|\(\?P=|\(\?\(|\(\?>|(?<!\\)[*+?}]\+)")
 _TERM = re.compile(r"\{(\w+)\}")
 
 
@@ -129,3 +131,8 @@ def _compiles(profile: str, name: str, pattern: str) -> None:
         re.compile(pattern)
     except re.error as error:
         raise ProfileError(f"profile {profile}: {name!r} has a broken pattern {pattern!r}: {error}") from error
+    if beyond := _BEYOND_LINEAR.search(pattern):
+        raise ProfileError(
+            f"profile {profile}: {name!r} has a pattern that cannot be matched in linear time: "
+            f"{beyond[0]!r} in {pattern!r}"
+        )

@@ -12,7 +12,7 @@ from supervisor.core.grammar import LogReader
 from supervisor.core.patterns import compiled, needs_backtracking
 from supervisor.core.signatures import TEXT_SEARCHED, signature_index
 from supervisor.lines import KEPT_BYTES, Line
-from supervisor.profile import Profile, load_profile, profile_names
+from supervisor.profile import Profile, ProfileError, load_profile, profile_names
 
 FILLERS = ["a", "A", "0", " ", ".", "_", "a.", "a ", "0.", "[", "(", "%|", "1/2 ", "x: "]
 _WORDS = re.compile(r"[A-Za-z][\w ':.-]{2,}")  # what a pattern asks for, more or less
@@ -102,3 +102,8 @@ def test_both_engines_answer_alike() -> None:
         assert found.groupdict() == {"used": "7", "total": None}
         assert found.end() == len("it has used 7 of ")
     assert compiled("them").match("it has") is None
+
+
+def test_what_only_re_knows_is_refused_in_words() -> None:
+    with pytest.raises(ProfileError, match="cannot use the pattern"):
+        compiled(r"a\Z")
