@@ -182,11 +182,10 @@ def _signal(text: str, place: str) -> str:
 
 def _restart(options: Options) -> RestartConfig:
     """`startretries` counts failed starts in a row, `budget` all restarts within the window."""
-    default = RestartConfig()
+    retries = options.get("startretries", whole)
     if options.get("autorestart", _autorestart) == "false":
         return RestartConfig(budget=0)
-    retries = options.get("startretries", whole)
-    return default if retries is None else RestartConfig(budget=max(retries, 1))
+    return RestartConfig() if retries is None else RestartConfig(budget=max(retries, 1))
 
 
 def _autorestart(text: str, place: str) -> str:

@@ -56,7 +56,7 @@ CHOICES = {
     "command": ["/bin/x --port %(process_num)d", "x 'a b' \"c\" d\\ e ; comment", "x #no-comment", "x %(program_name)s %(group_name)s",
                 "x %(here)s %(host_node_name)s", "x %(ENV_HOST_KIND)s", "x %(ENV_A)s", "x 100%%", "x %", "x 'a", "x %(nobody)s", "x\n  and y"],
     "process_name": ["%(program_name)s", "%(program_name)s_%(process_num)02d", "p%(process_num)d", "fixed"],
-    "numprocs": ["1", "2", "3", "0"],
+    "numprocs": ["1", "2", "3"],
     "numprocs_start": ["1", "8"],
     "environment": ["A=1", "A=1,B=2", 'A="x,y",B=\'z\'', "A=1,", "A", "A=/p:/q", 'A="%(process_num)s"', "A=1;B=2", "A=%(ENV_HOST_KIND)s", 'A="1"B=2', "A=x y"],
     "directory": ["/tmp", "/", "/%(program_name)s"],
