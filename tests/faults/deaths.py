@@ -18,8 +18,9 @@ PHASES = (
 )  # fmt: skip
 SPECULATIVE = ("--speculative-algorithm", "EAGLE", "--speculative-draft-model-path", "/models/draft")
 PATIENT = {phase: {"stall": "10m", "limit": "1h"} for phase in (*PHASES, "target-graph")}
-SHORT = {phase: {"stall": "3s", "limit": "1h"} for phase in (*PHASES, "tokenizer", "target-graph")}
 PAUSE_S = 60.0 if THOROUGH else 10.0
+STALL_S = round(PAUSE_S / 3)
+SHORT = {phase: {"stall": f"{STALL_S}s", "limit": "1h"} for phase in (*PHASES, "tokenizer", "target-graph")}
 KILLS = 8 if THOROUGH else 4
 
 
@@ -100,17 +101,11 @@ def killed_again_and_again(scene: Scene) -> str:
 
 def stopped_for_long(scene: Scene) -> str:
     """While a start goes on and a server serves; both stall deadlines are shorter than the pause."""
-    slowly = (
-        "--shards",
-        "100",
-        "--phase-seconds",
-        f"weights={PAUSE_S * 1.3 * 20:.0f}",
-    )  # a word within each second or so
-    scene.fake("loading", "--tp", "2", *slowly, sole=True, speed=20, deadlines=SHORT)
+    scene.fake("loading", "--tp", "2", sole=True, speed=240 / (PAUSE_S * 1.6), deadlines=SHORT)
     scene.fake("serving", sole=True, serving={"stall": "5s", "stopped": "5s", "stuck": "5s"})
     daemon = scene.start()
     scene.is_running("serving")
-    until(partial(loads, scene, "loading"), 60, "it loads")
+    until(partial(loads, scene, "loading"), 120, "it loads")
     with scene.unobserved():
         daemon.process.send_signal(signal.SIGSTOP)
         threading.Event().wait(PAUSE_S)  # the time that passes is what is tried
@@ -119,10 +114,10 @@ def stopped_for_long(scene: Scene) -> str:
         scene.show("serving")
         answered_s = time.monotonic() - begun
     scene.is_running("loading", 120)
-    assert scene.lifecycle("loading") == ["reclaiming", "starting", "running"]
+    assert scene.lifecycle("loading") == ["reclaiming", "starting", "running"], scene.events("loading", "lifecycle")
     assert scene.lifecycle("serving") == ["reclaiming", "starting", "running"]
     assert not [event for event in scene.events("serving", "verdict") if event["after"] in ("stalled", "dead")]
-    return f"{PAUSE_S:.0f} s stopped, stall deadlines of 3 and 5 s: nobody called stalled; answered {answered_s * 1000:.0f} ms after"
+    return f"{PAUSE_S:.0f} s stopped, stall deadlines of {STALL_S} and 5 s: nobody called stalled; answered {answered_s * 1000:.0f} ms after"
 
 
 def come_back(scene: Scene) -> float:
