@@ -199,7 +199,7 @@ def _steps(data: bytes) -> Iterator[Step]:
     now = _NOW
     for row in data.split(b"\n"):
         seconds, _, payload = row.partition(b" ")
-        now += min(1e4, float(seconds)) if seconds.isdigit() else 0.0
+        now += min(100.0, float(seconds)) if seconds.isdigit() else 0.0
         with contextlib.suppress(msgspec.DecodeError):
             yield Step(now, now, e.decode(payload), _actions(payload))
 
