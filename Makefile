@@ -57,6 +57,9 @@ fuzz: $(STAMP) ## coverage-guided fuzzing of whatever reads other people's bytes
 	for target in $(or $(TARGETS),log config converter xmlrpc http saved notes journal); do \
 	    $(BIN)/python -m tests.fuzz.run $$target --seconds $(or $(SECONDS),120) --folder build/fuzz/$$target || exit 1; done
 
+mutants: $(STAMP) ## small mistakes in the deciding core that no test notices: EACH=20 MODULES="restart health"
+	$(BIN)/python -m tests.mutants.run $(MODULES) --each $(or $(EACH),0)
+
 real: $(STAMP) ## a real SGLang on the CPU, supervised from end to end
 	$(BIN)/python tests/real/setup_sglang_cpu.py || [ $$? -eq 75 ]
 	$(BIN)/python -m pytest -m real -rfEsP --timeout 900 tests/real
