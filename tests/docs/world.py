@@ -228,7 +228,7 @@ class World:
 
 
 def _example(at: int, name: str) -> str:
-    """A server for pages that show none of their own; the first has eight GPUs' ranks."""
+    """A server for pages that show none of their own; the first has four ranks."""
     words = ["/opt/sglang/bin/python", "-m", "sglang.launch_server", "--model-path", f"/models/{name}"]
-    words += ["--port", str(30000 + at), "--tp", "1" if at else "8"]
+    words += ["--port", str(30000 + at), "--tp", "1" if at else "4"]
     return f"[server.{name}]\ncommand = {json.dumps(words)}\n"
