@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from supervisor.actions import Announce
 from supervisor.api.control import Request
-from supervisor.core.fleetends import by_need, dependants, in_the_way
+from supervisor.core.fleet.ends import by_need, dependants, in_the_way
 from supervisor.core.lifecycle import State
 from supervisor.core.restart import Next
 from supervisor.events import MateFailed, RestartRequested, StartRequested, StopRequested

@@ -8,10 +8,10 @@ import anyio
 
 from supervisor.config import Config
 from supervisor.config.groups import Ties, ties
-from supervisor.core.fleet import Fleet, Rules
-from supervisor.core.fleetmember import Member, member
-from supervisor.core.fleetneeds import Admission, Refuse, Wait
-from supervisor.core.fleetview import FleetView, view
+from supervisor.core.fleet.member import Member, member
+from supervisor.core.fleet.needs import Admission, Refuse, Wait
+from supervisor.core.fleet.starts import Fleet, Rules
+from supervisor.core.fleet.view import FleetView, view
 from supervisor.core.lifecycle import State
 from supervisor.shell import clock
 from supervisor.shell.hub import Hub

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from supervisor.actions import CheckDevices
 from supervisor.config import ServerConfig
-from supervisor.core.fleetneeds import Admission, Go, Refuse, Wait
+from supervisor.core.fleet.needs import Admission, Go, Refuse, Wait
 from supervisor.core.settings import Settings
 from supervisor.edge import hostwatch, listener
 from supervisor.events import DevicesChecked

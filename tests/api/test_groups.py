@@ -7,7 +7,7 @@ import pytest
 
 from supervisor.api.words import describe
 from supervisor.config import Config, GroupConfig, GroupOrder, ServerConfig
-from supervisor.core.fleetview import FleetView
+from supervisor.core.fleet.view import FleetView
 from tests.api.fake import FakeControl, snapshot
 
 

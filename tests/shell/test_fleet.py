@@ -8,7 +8,7 @@ import anyio
 from msgspec.structs import replace
 
 from supervisor.config import Config, DaemonConfig, GroupConfig, ServerConfig
-from supervisor.core.fleetneeds import Go, Refuse, Wait
+from supervisor.core.fleet.needs import Go, Refuse, Wait
 from supervisor.shell import clock
 from supervisor.shell.fleet import FleetKeeper
 from supervisor.shell.hub import Hub

@@ -13,7 +13,7 @@ import pytest
 
 from supervisor.actions import CheckDevices
 from supervisor.config import Config, GpuPlan, ServerConfig
-from supervisor.core.fleetneeds import Admission, Go, Refuse, Wait
+from supervisor.core.fleet.needs import Admission, Go, Refuse, Wait
 from supervisor.core.settings import Settings
 from supervisor.events import DevicesChecked
 from supervisor.ports import PortUse

@@ -6,7 +6,7 @@ import msgspec
 
 from supervisor.api.control import Clock
 from supervisor.api.wire.moments import seconds
-from supervisor.core.fleetview import FleetView
+from supervisor.core.fleet.view import FleetView
 
 
 class Group(msgspec.Struct, frozen=True):

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from supervisor.config.groups import Ties
-from supervisor.core.fleetforecast import Expected, forecast
-from supervisor.core.fleetmember import Member
-from supervisor.core.fleetneeds import Admission, Go, Refuse, Wait, needs
+from supervisor.core.fleet.forecast import Expected, forecast
+from supervisor.core.fleet.member import Member
+from supervisor.core.fleet.needs import Admission, Go, Refuse, Wait, needs
 from supervisor.core.lifecycle import State
 from supervisor.units import format_duration
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from supervisor.config.groups import Ties
-from supervisor.core.fleetends import by_need, dependants, in_the_way
-from supervisor.core.fleetmember import Member
+from supervisor.core.fleet.ends import by_need, dependants, in_the_way
+from supervisor.core.fleet.member import Member
 from supervisor.core.lifecycle import State
 
 TIES = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from supervisor.core.fleet import Fleet
-from supervisor.core.fleetmember import Member
+from supervisor.core.fleet.member import Member
+from supervisor.core.fleet.starts import Fleet
 from supervisor.core.lifecycle import State
 
 

@@ -15,9 +15,9 @@ from hypothesis import settings as hypothesis_settings
 from msgspec.structs import replace
 
 from supervisor.config.groups import Ties
-from supervisor.core.fleet import Fleet, Rules
-from supervisor.core.fleetmember import Member
-from supervisor.core.fleetneeds import Go, Refuse
+from supervisor.core.fleet.member import Member
+from supervisor.core.fleet.needs import Go, Refuse
+from supervisor.core.fleet.starts import Fleet, Rules
 from supervisor.core.lifecycle import State
 
 DEVICES = 4

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import msgspec
 
 from supervisor.config.groups import Ties
-from supervisor.core.fleetmember import Member
+from supervisor.core.fleet.member import Member
 from supervisor.core.lifecycle import State
 
 _GIVEN_UP = (State.FATAL, State.QUARANTINED)

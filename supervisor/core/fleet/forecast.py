@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from supervisor.config.groups import Ties
-from supervisor.core.fleetmember import Member
+from supervisor.core.fleet.member import Member
 from supervisor.core.lifecycle import State
 
 

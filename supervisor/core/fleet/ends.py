@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from supervisor.config.groups import Ties
-from supervisor.core.fleetmember import Member
+from supervisor.core.fleet.member import Member
 
 
 def dependants(ties: Mapping[str, Ties], name: str) -> tuple[str, ...]:

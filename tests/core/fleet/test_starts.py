@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from supervisor.config.groups import Ties
-from supervisor.core.fleet import Fleet, Rules, about
-from supervisor.core.fleetmember import Member
-from supervisor.core.fleetneeds import Admission, Go, Refuse, Wait
+from supervisor.core.fleet.member import Member
+from supervisor.core.fleet.needs import Admission, Go, Refuse, Wait
+from supervisor.core.fleet.starts import Fleet, Rules, about
 from supervisor.core.lifecycle import State
 
 MINUTE = 60.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.core.fleet import Fleet, Rules
-from supervisor.core.fleetmember import Member, member
-from supervisor.core.fleetview import FleetView, view
+from supervisor.core.fleet.member import Member, member
+from supervisor.core.fleet.starts import Fleet, Rules
+from supervisor.core.fleet.view import FleetView, view
 from supervisor.core.lifecycle import State
 from supervisor.snapshot import DeadlineView, FacetView, ServerSnapshot
 

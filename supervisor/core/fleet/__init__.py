@@ -1,0 +1,1 @@
+"""Who starts and ends before whom, of the servers of one host."""
