@@ -104,3 +104,25 @@ def test_the_port_taken_over_by_another_process_is_a_failure() -> None:
         opinion = book.observe(probed(ProbeOutcome.OK, listener=Listener.FOREIGN), at)
     assert opinion.readiness is Health.FAILURE
     assert "somebody else" in opinion.reason
+
+
+def test_one_success_ends_the_row_of_failures() -> None:
+    book = healthy()
+    for at, outcome in enumerate((ProbeOutcome.TIMEOUT, ProbeOutcome.TIMEOUT, ProbeOutcome.OK, ProbeOutcome.TIMEOUT)):
+        book.observe(probed(outcome), at)
+    assert book.observe(probed(ProbeOutcome.TIMEOUT), 5).readiness is Health.SUCCESS
+    assert book.observe(probed(ProbeOutcome.TIMEOUT), 6).readiness is Health.FAILURE
+
+
+def test_failures_of_an_adopted_server_count() -> None:
+    book = HealthBook(SETTINGS)
+    book.serve()
+    opinions = [book.observe(probed(ProbeOutcome.REFUSED), at).readiness for at in range(3)]
+    assert opinions == [Health.SUCCESS, Health.SUCCESS, Health.FAILURE]
+
+
+def test_an_unexpected_answer_is_told_by_its_status_or_its_detail() -> None:
+    book = HealthBook(SETTINGS)
+    assert book.observe(probed(ProbeOutcome.ERROR, status=418), 0).reason == "unexpected answer 418"
+    broken = Probed(1, ProbeOutcome.ERROR, 0, 0.1, Listener.OURS, detail="no HTTP")
+    assert book.observe(broken, 1).reason == "unexpected answer no HTTP"

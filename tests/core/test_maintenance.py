@@ -168,3 +168,11 @@ def test_a_start_that_somebody_asked_for_is_not_held_back() -> None:
     world.dirty = None
     world.until(60)
     assert (world.state, world.facts_now.attempt) == (State.RUNNING, 2)
+
+
+def test_a_daemon_that_came_back_announces_a_pause_like_any_other() -> None:
+    """What is announced is saved: else the next daemon would not know of it."""
+    world = running()
+    world.daemon_dies(1)
+    pause(world)
+    assert world.path("maintenance") == ["on"]

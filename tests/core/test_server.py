@@ -807,3 +807,24 @@ def test_of_two_moments_that_come_at_once_the_second_is_dropped_when_the_first_e
     world.tell(e.Ticked())
     kinds = [type(action) for at, action in world.did if at > 29 and not isinstance(action, a.Announce)]
     assert kinds == [a.KeepEvidence]
+
+
+@pytest.mark.parametrize(
+    ("wanted_up", "wait_s", "state"),
+    [(False, 30, "reclaiming"), (False, 200, "quarantined"), (True, 200, "reclaiming")],
+)
+def test_looks_that_get_lost_after_a_dirty_one_are_waited_for(wanted_up: bool, wait_s: float, state: str) -> None:
+    """At rest as long as the patience lasts; for a start without an end: somebody may still be there."""
+    world = World()
+    world.dirty = FOREIGN if wanted_up else LEFTOVER
+    world.start()
+    if not wanted_up:
+        world.dirty = None
+        world.until(5)
+        world.dirty = LEFTOVER
+        world.stop()
+    world.until(world.now + 12)
+    assert world.state is State.RECLAIMING
+    world.silent.add(a.CheckDevices)
+    world.until(world.now + wait_s)
+    assert world.state.value == state
