@@ -828,3 +828,14 @@ def test_looks_that_get_lost_after_a_dirty_one_are_waited_for(wanted_up: bool, w
     world.silent.add(a.CheckDevices)
     world.until(world.now + wait_s)
     assert world.state.value == state
+
+
+def test_looks_that_are_never_answered_hold_no_start_back() -> None:
+    world = World()
+    world.silent.add(a.CheckDevices)
+    world.start()
+    world.until(9)
+    assert world.state is State.RECLAIMING
+    world.until(11)
+    assert world.when(a.Spawn) == [pytest.approx(10.0, abs=0.1)]
+    assert "nobody could tell whether the devices are free" in world.facts_now.lifecycle.reason
