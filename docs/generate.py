@@ -10,7 +10,8 @@ import manpages
 import reference
 import runbooks
 
-from supervisor.core import lifecycle, quarantine, tally, traffic
+from supervisor.core import lifecycle, tally, traffic
+from supervisor.core.gpus import quarantine
 from supervisor.core.reasons import MEANING
 from supervisor.metrics import accounts, gpus, servers
 from supervisor.metrics.families import FAMILIES, Family

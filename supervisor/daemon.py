@@ -26,7 +26,7 @@ from supervisor.api.pulse import Pulse
 from supervisor.config import CgroupUse, Config, ConfigError, Differences, GroupConfig, load
 from supervisor.core.fleet.ends import by_need
 from supervisor.core.fleet.view import FleetView
-from supervisor.core.gpus import GpusView
+from supervisor.core.gpus.views import GpusView
 from supervisor.core.lifecycle import RESTING, WITHOUT_DEVICES, State
 from supervisor.core.rolling import Roll, RollKind, RollState, summary
 from supervisor.core.traffic import HostTraffic

@@ -10,7 +10,7 @@ import msgspec
 from supervisor.api.pulse import Pulse
 from supervisor.config import Config, Differences
 from supervisor.core.fleet.view import FleetView
-from supervisor.core.gpuviews import GpusView
+from supervisor.core.gpus.views import GpusView
 from supervisor.core.rolling import Roll, RollKind
 from supervisor.events import (
     PauseRequested,

@@ -13,7 +13,7 @@ from supervisor.api.operation import Call, Operation, RefusedError, answer, prin
 from supervisor.api.public import public_gpus
 from supervisor.api.wire import Done, iso
 from supervisor.api.wire.moments import ago, seconds
-from supervisor.core.gpuviews import GpusView, GpuView
+from supervisor.core.gpus.views import GpusView, GpuView
 from supervisor.events import Holder
 
 

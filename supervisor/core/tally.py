@@ -14,7 +14,7 @@ from collections.abc import Iterable
 import msgspec
 
 from supervisor.actions import AnyAction
-from supervisor.core.gpuviews import GpusView
+from supervisor.core.gpus.views import GpusView
 from supervisor.core.histogram import Histogram, histogram, observe
 from supervisor.core.phasetimes import phase_seconds
 from supervisor.core.reasons import Reason, reason_of

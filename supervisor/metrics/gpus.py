@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from supervisor.api.control import Clock
-from supervisor.core.gpuviews import GpusView, GpuView
+from supervisor.core.gpus.views import GpusView, GpuView
 from supervisor.metrics import families as f
 from supervisor.metrics.sheet import Sheet
 

@@ -17,8 +17,9 @@ import msgspec
 import structlog
 
 from supervisor.config import ServerConfig
-from supervisor.core.attribution import FOREIGN, SERVER
-from supervisor.core.gpus import Claim, Culprit, DeviceBook, GpusView, Lease, LeaseRefused, Rules
+from supervisor.core.gpus.attribution import FOREIGN, SERVER
+from supervisor.core.gpus.book import Claim, Culprit, DeviceBook, Lease, LeaseRefused, Rules
+from supervisor.core.gpus.views import GpusView
 from supervisor.devices import DeviceRecord, GpuReport, GpuSample, ProcessOwner, QuarantineRecord, XidSeen
 from supervisor.edge.gpu_feed import GpuFeed
 from supervisor.edge.holders import identify

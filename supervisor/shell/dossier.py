@@ -16,7 +16,7 @@ import msgspec
 from supervisor import __version__
 from supervisor.actions import KeepEvidence
 from supervisor.config import EnvironmentRefusedError, ServerConfig, config_hash, is_secret, mask, mask_command
-from supervisor.core.gpus import GpusView
+from supervisor.core.gpus.views import GpusView
 from supervisor.core.grammar import segments
 from supervisor.core.rules import rule_index
 from supervisor.edge.evidence import Facts, Part, Subject

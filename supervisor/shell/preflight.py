@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from supervisor.config import UNLIMITED, EnvironmentRefusedError, GpuPlan, ServerConfig, read_env_file
-from supervisor.core.gpus import GpusView
+from supervisor.core.gpus.views import GpusView
 from supervisor.core.lint import Finding, lint
 from supervisor.edge.inspect import inspect
 from supervisor.preflight import (

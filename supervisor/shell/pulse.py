@@ -16,7 +16,7 @@ import structlog
 from supervisor.actions import AnyAction
 from supervisor.api.pulse import Disk, Pulse, Stored
 from supervisor.config import ServerConfig
-from supervisor.core.gpuviews import GpusView
+from supervisor.core.gpus.views import GpusView
 from supervisor.core.tally import SavedTally, Tally
 from supervisor.core.traffic import HostTraffic
 from supervisor.events import AnyEvent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from supervisor.api.control import Clock
-from supervisor.core.gpuviews import GpusView, GpuView
+from supervisor.core.gpus.views import GpusView, GpuView
 from supervisor.metrics.gpus import DRIVER, FOREIGN, SERVER, UNATTRIBUTED, memory_by_owner
 from supervisor.units import format_duration
 from supervisor.web.markup import Html, tag

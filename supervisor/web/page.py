@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from supervisor.api.control import Clock
 from supervisor.api.words import is_healthy
-from supervisor.core.gpuviews import GpusView
+from supervisor.core.gpus.views import GpusView
 from supervisor.snapshot import ServerSnapshot
 from supervisor.web import gpus, servers
 from supervisor.web.markup import Child, Html, tag

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from supervisor.api.control import Clock, Control, DaemonInfo
 from supervisor.config import Config
-from supervisor.core.gpuviews import GpusView
+from supervisor.core.gpus.views import GpusView
 from supervisor.snapshot import ServerSnapshot
 
 

@@ -28,7 +28,7 @@ from supervisor.api.pulse import Pulse
 from supervisor.api.serve import Binding, bind_tcp, bind_unix, serving
 from supervisor.config import Config, Differences, ServerConfig, differences, load
 from supervisor.core.fleet.view import FleetView
-from supervisor.core.gpuviews import GpusView, GpuView
+from supervisor.core.gpus.views import GpusView, GpuView
 from supervisor.core.rolling import Roll, RollKind, RollState, begin
 from supervisor.snapshot import FacetView, ServerSnapshot
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from supervisor.api.access import Access
-from supervisor.core.gpuviews import GpuView
+from supervisor.core.gpus.views import GpuView
 from supervisor.events import Holder
 from tests.api.conftest import connected
 from tests.api.fake import FakeControl, served, served_on_tcp

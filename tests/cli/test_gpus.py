@@ -6,7 +6,7 @@ import json
 
 from msgspec.structs import replace
 
-from supervisor.core.gpuviews import GpuView
+from supervisor.core.gpus.views import GpuView
 from supervisor.events import Holder
 from tests.api.fake import FakeControl
 from tests.api.test_gpus import LEASED, OUT

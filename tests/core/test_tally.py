@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.core.gpuviews import GpusView, GpuView
+from supervisor.core.gpus.views import GpusView, GpuView
 from supervisor.core.phasetimes import phase_seconds
 from supervisor.core.reasons import MEANING, Reason, reason_of
 from supervisor.core.tally import LOSSES, STARTUP, Account, SavedTally, Tally

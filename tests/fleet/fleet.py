@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from supervisor import actions as a
 from supervisor import events as e
 from supervisor.config import OnForeign
-from supervisor.core.gpus import Claim, DeviceBook, Lease, LeaseRefused
+from supervisor.core.gpus.book import Claim, DeviceBook, Lease, LeaseRefused
 from supervisor.core.grammar import LogReader
 from supervisor.core.lifecycle import WITHOUT_DEVICES, State
 from supervisor.core.server import Server

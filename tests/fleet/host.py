@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from supervisor import events as e
-from supervisor.core.attribution import MIB
+from supervisor.core.gpus.attribution import MIB
 from supervisor.devices import DeviceRecord, Gpu, GpuMemory, GpuProcess, GpuSample, ProcessOwner
 from supervisor.events import Spawned
 from supervisor.saved import SavedServer

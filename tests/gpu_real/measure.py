@@ -24,7 +24,7 @@ import msgspec
 import pynvml
 
 from supervisor.config import GpuPlan
-from supervisor.core.gpus import Claim, DeviceBook, Finding
+from supervisor.core.gpus.book import Claim, DeviceBook, Finding
 from supervisor.devices import GpuBlind, GpuReport, GpuSample
 from supervisor.edge.gpu_feed import FeedTimings, GpuFeed
 from supervisor.edge.holders import identify

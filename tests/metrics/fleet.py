@@ -7,7 +7,7 @@ import msgspec
 from supervisor.api.control import RouterFacts
 from supervisor.api.pulse import Disk, Pulse, Stored
 from supervisor.config import Config, ServerConfig
-from supervisor.core.gpuviews import GpuView
+from supervisor.core.gpus.views import GpuView
 from supervisor.core.histogram import Histogram, histogram
 from supervisor.core.tally import Account
 from supervisor.core.traffic import HostTraffic, Traffic

@@ -11,7 +11,7 @@ import pytest
 
 from supervisor.actions import KeepEvidence
 from supervisor.config import ServerConfig
-from supervisor.core.gpus import GpusView
+from supervisor.core.gpus.views import GpusView
 from supervisor.edge.evidence import keep
 from supervisor.events import Probed, ProbeOutcome
 from supervisor.profile import load_profile

@@ -10,7 +10,7 @@ import pytest
 
 from supervisor.actions import CheckDevices
 from supervisor.config import Config, GpuPlan, LimitsConfig, ServerConfig
-from supervisor.core.gpus import GpusView, GpuView
+from supervisor.core.gpus.views import GpusView, GpuView
 from supervisor.core.lint import Finding
 from supervisor.core.settings import Settings
 from supervisor.events import DevicesChecked

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from supervisor.config import ServerConfig
-from supervisor.core.gpuviews import GpusView
+from supervisor.core.gpus.views import GpusView
 from supervisor.core.traffic import HostTraffic
 from supervisor.events import AnyEvent, Probed, ProbeOutcome, TreeSampled
 from supervisor.profile import load_profile

@@ -17,7 +17,7 @@ import anyio
 import pytest
 
 from supervisor.actions import AskCanary
-from supervisor.core.gpus import GpusView, GpuView
+from supervisor.core.gpus.views import GpusView, GpuView
 from supervisor.core.settings import Settings
 from supervisor.edge.process import SpawnPlan, Tree, new_marker, spawn
 from supervisor.events import (

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.core.gpuviews import GpusView
+from supervisor.core.gpus.views import GpusView
 from supervisor.snapshot import FacetView, ServerSnapshot, StartupView
 from supervisor.web.page import content, document
 from supervisor.web.pieces import quoted

@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.core.quarantine import complaints, ecc_errors, xid_complaint, xid_text
+from supervisor.core.gpus.quarantine import complaints, ecc_errors, xid_complaint, xid_text
 from supervisor.devices import Gpu, RemappedRows, XidFault, xid_table
 
 TABLE = xid_table()

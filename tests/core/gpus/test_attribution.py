@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.core.attribution import OVERHEAD_PER_PROCESS, Account, account, idle_bytes, seen_by
+from supervisor.core.gpus.attribution import OVERHEAD_PER_PROCESS, Account, account, idle_bytes, seen_by
 from supervisor.devices import Gpu, GpuMemory, GpuProcess, ProcessOwner
 from supervisor.events import Holder
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from supervisor.config import OnForeign
-from supervisor.core.attribution import FOREIGN, MIB, OWN, SERVER, Account, seen_by
+from supervisor.core.gpus.attribution import FOREIGN, MIB, OWN, SERVER, Account, seen_by
 from supervisor.devices import ProcessOwner
 from supervisor.events import DevicesChecked, Holder
 from supervisor.units import format_bytes, format_duration

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor.config import GpuPlan, OnForeign
-from supervisor.core.gpus import Claim, DeviceBook, Finding, GpuView, Lease, LeaseRefused, Rules
+from supervisor.core.gpus.book import Claim, DeviceBook, Finding, Lease, LeaseRefused, Rules
+from supervisor.core.gpus.views import GpuView
 from supervisor.devices import (
     DeviceRecord,
     Gpu,

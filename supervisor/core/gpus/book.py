@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from supervisor.config import GpuPlan
-from supervisor.core.device import Device, Rules
-from supervisor.core.gpuviews import GpusView, GpuView
-from supervisor.core.leases import Lease, LeaseRefused, Leases, Standing
-from supervisor.core.quarantine import OPERATOR, UNATTRIBUTED, Complaint, xid_complaint, xid_text
-from supervisor.core.reclaim import Claim, Culprit, Finding, Look, combine, judge
+from supervisor.core.gpus.device import Device, Rules
+from supervisor.core.gpus.leases import Lease, LeaseRefused, Leases, Standing
+from supervisor.core.gpus.quarantine import OPERATOR, UNATTRIBUTED, Complaint, xid_complaint, xid_text
+from supervisor.core.gpus.reclaim import Claim, Culprit, Finding, Look, combine, judge
+from supervisor.core.gpus.views import GpusView, GpuView
 from supervisor.devices import (
     DeviceRecord,
     GpuAbsent,
@@ -29,7 +29,7 @@ from supervisor.devices import (
     xid_table,
 )
 
-__all__ = ["Claim", "Culprit", "DeviceBook", "Finding", "GpuView", "GpusView", "Lease", "LeaseRefused", "Rules"]
+__all__ = ["Claim", "Culprit", "DeviceBook", "Finding", "Lease", "LeaseRefused", "Rules"]
 
 
 HARDWARE_FAULT = "gpu-hardware-fault"  # of the classes of causes

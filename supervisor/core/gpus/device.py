@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from supervisor.core.attribution import MIB, Account, account, idle_bytes
-from supervisor.core.quarantine import STANDING, Complaint, complaints, ecc_errors
-from supervisor.core.reclaim import DEFAULT_TOLERANCE, MOMENT_S
+from supervisor.core.gpus.attribution import MIB, Account, account, idle_bytes
+from supervisor.core.gpus.quarantine import STANDING, Complaint, complaints, ecc_errors
+from supervisor.core.gpus.reclaim import DEFAULT_TOLERANCE, MOMENT_S
 from supervisor.devices import DeviceRecord, Gpu, ProcessOwner, QuarantineRecord
 
 ACCOUNTS = 32  # kept at most: of looks every few milliseconds, which only a test wants
