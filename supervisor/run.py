@@ -20,8 +20,8 @@ import anyio
 
 from supervisor.api.words import is_healthy
 from supervisor.config import Config
-from supervisor.daemon import Daemon, StartupProblem
 from supervisor.shell import logs
+from supervisor.shell.daemon import Daemon, StartupProblem
 from supervisor.shell.report import Above, JsonReport, LiveReport, Report, Screen
 from supervisor.shell.single import Place, Wish, configure, devices_of, problems
 from supervisor.snapshot import ServerSnapshot
@@ -134,20 +134,20 @@ class Run:
         """A closed terminal ends a run like Ctrl-C does: its server must not live on unseen."""
         with anyio.open_signal_receiver(signal.SIGHUP) as received:
             async for _ in received:
-                await self._daemon.shutdown("SIGHUP")
+                self._daemon.ask_to_end("SIGHUP")
 
     async def _judge(self) -> None:
         """Not in step with the report, which waits for a slow reader."""
         await self._daemon.ready.wait()
         seen = -1
         while self._outcome is None:
-            seen = await self._daemon.changed(seen)
+            seen = await self._daemon.answers.changed(seen)
             snapshot = self._snapshot()
             if self._once and is_healthy(snapshot):
                 self._outcome = Outcome(EXIT_STOPPED)
             else:
                 self._outcome = _judged(snapshot)
-        await self._daemon.shutdown("the end of the run")
+        self._daemon.ask_to_end("the end of the run")
 
     async def _tell(self) -> None:
         await self._daemon.ready.wait()
@@ -157,17 +157,17 @@ class Run:
         while True:
             again_s = await self._news()
             with anyio.move_on_after(again_s):
-                seen = await self._daemon.changed(seen)
+                seen = await self._daemon.answers.changed(seen)
 
     async def _news(self) -> float | None:
         """Report what is new. The counter of changes may be ahead of what is reported here, never behind."""
-        records = await self._daemon.events(self._told, None, _EVENTS_AT_ONCE)
+        records = await self._daemon.answers.events(self._told, None, _EVENTS_AT_ONCE)
         if records:
             self._told = records[-1].id
-        return await self._report.changed(records, self._snapshot(), self._daemon.clock())
+        return await self._report.changed(records, self._snapshot(), self._daemon.answers.clock())
 
     def _snapshot(self) -> ServerSnapshot:
-        (snapshot,) = self._daemon.snapshots()
+        (snapshot,) = self._daemon.answers.snapshots()
         return snapshot
 
 

@@ -88,6 +88,10 @@ class Roster:
         """Of all servers, in order."""
         return iter([seat.loop for seat in self._seats.values()])
 
+    def overdue_s(self) -> float:
+        """For how long the most belated decision has been due."""
+        return max((loop.overdue_s() for loop in self.loops()), default=0.0)
+
     def loop(self, name: str) -> ServerLoop | None:
         """Of one server."""
         seat = self._seats.get(name)

@@ -3,8 +3,9 @@
 import sys
 
 from supervisor.config import load
-from supervisor.daemon import Daemon, serve_until_ended
+from supervisor.daemon import serve_until_ended
 from supervisor.shell import logs
+from supervisor.shell.daemon import Daemon
 
 
 def main() -> int:
