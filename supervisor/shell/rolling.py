@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import anyio
-import anyio.to_thread
 import structlog
 
 from supervisor.api.control import ChangeRefusedError, Request
@@ -77,6 +76,7 @@ class Rolling:
         self._roll: Roll | None = None
         self._cancelled_by = ""
         self._asked = anyio.Event()
+        self._take_up(self._read())  # a small file, before anybody is served: who asks first must be told of it
 
     # --- what is asked -------------------------------------------------------------------------------------------
 
@@ -111,7 +111,6 @@ class Rolling:
 
     async def run(self) -> None:
         """Carry out what is asked, until cancelled."""
-        self._take_up(await anyio.to_thread.run_sync(self._read))
         while True:
             await self._asked.wait()  # as long as nobody asks for one
             self._asked = anyio.Event()
@@ -271,8 +270,6 @@ class Rolling:
 
     def _take_up(self, roll: Roll | None) -> None:
         """A restart goes on; the old configurations that an update could go back to are gone."""
-        if self._roll is not None:
-            return  # somebody was faster than the disk
         self._roll = roll
         if roll is None or roll.state is not RollState.RUNNING:
             return
