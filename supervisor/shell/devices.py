@@ -26,6 +26,7 @@ from supervisor.edge.holders import identify
 from supervisor.edge.process.scan import read_stat
 from supervisor.events import DevicesChecked
 from supervisor.shell import clock
+from supervisor.shell.smallfile import UnusableFileError, read_json, replace_bytes
 from supervisor.snapshot import ServerSnapshot
 
 log = structlog.get_logger()
@@ -227,15 +228,13 @@ class Devices:
 
     def _restore(self) -> None:
         try:
-            self._stored = self._path.read_bytes()
-            self._book.restore(msgspec.json.decode(self._stored, type=tuple[DeviceRecord, ...]))
-        except FileNotFoundError:
+            records = read_json(self._path, tuple[DeviceRecord, ...])
+        except UnusableFileError as problem:
+            log.warning("state", problem=str(problem))
             return
-        except (OSError, msgspec.DecodeError) as problem:
-            aside = self._path.with_suffix(".broken")
-            with contextlib.suppress(OSError):
-                self._path.replace(aside)
-            log.warning("state", problem=f"cannot use {self._path}: {problem}; moved aside to {aside}")
+        if records is not None:
+            self._book.restore(records)
+            self._stored = msgspec.json.encode(records)
 
     def _records(self) -> bytes:
         return msgspec.json.encode(self._book.records())
@@ -250,13 +249,8 @@ class Devices:
     def _write(self, records: bytes) -> None:
         if records == self._stored:
             return
-        new = self._path.with_suffix(".new")
         try:
-            with new.open("wb") as file:
-                file.write(records)
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(self._path)
+            replace_bytes(self._path, records, durable=True)
         except OSError as problem:
             log.warning("state", problem=f"cannot write {self._path}: {problem.strerror}; kept in memory only")
         else:

@@ -22,6 +22,7 @@ from supervisor.core.traffic import HostTraffic
 from supervisor.events import AnyEvent
 from supervisor.shell import clock
 from supervisor.shell.dossier import engine_version
+from supervisor.shell.smallfile import UnusableFileError, read_json, replace_bytes
 from supervisor.snapshot import ServerSnapshot
 
 log = structlog.get_logger()
@@ -165,25 +166,15 @@ class PulseKeeper:
 
     def _restored(self) -> SavedTally:
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=SavedTally)
-        except FileNotFoundError:
-            return SavedTally()
-        except (OSError, msgspec.DecodeError) as problem:
-            aside = self._path.with_suffix(".broken")
-            with contextlib.suppress(OSError):
-                self._path.replace(aside)
-            log.warning("tally", problem=f"cannot use {self._path}: {problem}; moved aside, counters begin at 0")
+            return read_json(self._path, SavedTally) or SavedTally()
+        except UnusableFileError as problem:
+            log.warning("tally", problem=f"{problem}; counters begin at 0")
             return SavedTally()
 
     def _write(self, saved: bytes) -> bytes:
         """What may be shown now. On a disk that cannot be written it is shown all the same: that is the lesser evil."""
-        new = self._path.with_suffix(".new")
         try:
-            with new.open("wb") as file:
-                file.write(saved)
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(self._path)
+            replace_bytes(self._path, saved, durable=True)
         except OSError as problem:
             log.warning("tally", problem=f"cannot write {self._path}: {problem.strerror}; kept in memory only")
         return saved

@@ -21,7 +21,6 @@ def replace_bytes(path: Path, data: bytes, *, durable: bool = False) -> None:
 
     The page cache survives our own death; only what must survive the machine's is worth the fsync of `durable`.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.new")
     with new.open("wb") as file:
         file.write(data)
@@ -32,7 +31,8 @@ def replace_bytes(path: Path, data: bytes, *, durable: bool = False) -> None:
 
 
 def replace_json(path: Path, value: object, *, durable: bool = False) -> None:
-    """The same for a value in JSON."""
+    """The same for a value in JSON, whose directory is made when it is missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     replace_bytes(path, msgspec.json.encode(value), durable=durable)
 
 

@@ -225,7 +225,7 @@ def test_a_broken_file_is_moved_aside_and_kept(tmp_path: Path, text: bytes) -> N
 
 
 async def test_a_disk_that_cannot_be_written_costs_no_decision(tmp_path: Path) -> None:
-    (tmp_path / "devices.new").mkdir()  # in the way of the draft, whoever we are
+    (tmp_path / ".devices.json.new").mkdir()  # in the way of the draft, whoever we are
     host = Host(tmp_path)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(host.devices.run)
@@ -233,7 +233,7 @@ async def test_a_disk_that_cannot_be_written_costs_no_decision(tmp_path: Path) -
         await host.devices.take(XidSeen(1.0, 0, 79))
         tasks.cancel_scope.cancel()
     assert host.check().quarantined == (0,)
-    assert os.listdir(tmp_path) == ["devices.new"]
+    assert os.listdir(tmp_path) == [".devices.json.new"]
 
 
 async def test_a_process_that_cannot_be_asked_who_it_is_holds_up_nothing(

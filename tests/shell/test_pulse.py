@@ -42,7 +42,7 @@ async def test_the_next_daemon_counts_on(tmp_path: Path) -> None:
 
     second = keeper(tmp_path)
     assert second.pulse(["kimi-k2"]).accounts["kimi-k2"].starts == 1
-    assert not (tmp_path / "tally.new").exists()
+    assert not (tmp_path / ".tally.json.new").exists()
 
 
 async def test_what_is_on_disk_is_measured(tmp_path: Path) -> None:

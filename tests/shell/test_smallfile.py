@@ -69,3 +69,10 @@ def test_what_its_reader_does_not_want_is_moved_aside_as_well(tmp_path):
 
 def test_what_cannot_even_be_moved_is_told_all_the_same(tmp_path):
     assert "cannot use" in str(set_aside(tmp_path / "gone.json", "whatever"))
+
+
+def test_bytes_go_into_a_directory_that_is_there(tmp_path):
+    """Whoever names a place of other people's is told that it is missing; only our own records make theirs."""
+    with pytest.raises(FileNotFoundError):
+        replace_bytes(tmp_path / "mistaken" / "kimi.conf", b"")
+    assert os.listdir(tmp_path) == []
