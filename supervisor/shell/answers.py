@@ -31,7 +31,7 @@ from supervisor.shell.pulse import PulseKeeper
 from supervisor.shell.rolling import Rolling
 from supervisor.shell.roster import Roster
 from supervisor.shell.routing import Routing
-from supervisor.shell.upgrades import Upgrades
+from supervisor.shell.upgrade.books import Upgrades
 from supervisor.shell.views import Views
 from supervisor.snapshot import ServerSnapshot
 

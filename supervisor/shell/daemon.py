@@ -58,8 +58,8 @@ from supervisor.shell.service import Service
 from supervisor.shell.sockets import ListenProblem, bindings
 from supervisor.shell.states import StateStore
 from supervisor.shell.trees import TreeStore, boot_id
-from supervisor.shell.upgrade import Handover
-from supervisor.shell.upgrades import Upgrades
+from supervisor.shell.upgrade.books import Upgrades
+from supervisor.shell.upgrade.handover import Handover
 from supervisor.shell.views import Views
 from supervisor.snapshot import RouterView, ServerSnapshot
 

@@ -13,7 +13,7 @@ from supervisor.api.app import build_app, build_tcp_app
 from supervisor.api.control import Control
 from supervisor.api.serve import Binding
 from supervisor.config import DaemonConfig
-from supervisor.shell.upgrade import Handover
+from supervisor.shell.upgrade.handover import Handover
 
 
 class ListenProblem(Exception):  # noqa: N818 - a fact for the operator, not a bug

@@ -10,9 +10,8 @@ import msgspec
 from supervisor import __version__
 from supervisor.api.control import EventRecord, UpgradeRefusedError, Upgrading
 from supervisor.api.serve import Binding
-from supervisor.shell import upgrade
-from supervisor.shell.upgrade import Handover, Passed, Unheard
-from supervisor.shell.upgrade_trial import tried
+from supervisor.shell.upgrade.handover import Handover, Passed, Unheard, execute
+from supervisor.shell.upgrade.trial import tried
 
 
 class Upgrades:
@@ -64,7 +63,7 @@ class Upgrades:
         """Become the next code. Returns only when that fails: what the old one goes on with."""
         assert self.next is not None  # noqa: S101 - as above
         self.unheard.hold()
-        return upgrade.execute(self._command, self.next, os.environ)
+        return execute(self._command, self.next, os.environ)
 
 
 def _refuse(obstacle: str) -> None:

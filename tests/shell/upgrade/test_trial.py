@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.api.control import UpgradeRefusedError
-from supervisor.shell.upgrade_trial import own_command, tried
-from supervisor.shell.upgrades import Upgrades
+from supervisor.shell.upgrade.books import Upgrades
+from supervisor.shell.upgrade.trial import own_command, tried
 
 
 def shell(text: str) -> list[str]:

@@ -16,7 +16,7 @@ from supervisor.api.control import EventRecord
 from supervisor.api.serve import bind_tcp, bind_unix
 from supervisor.config import DaemonConfig
 from supervisor.shell.sockets import bindings
-from supervisor.shell.upgrade import HANDOVER_NAME, Handover, Passed, Unheard, execute, received
+from supervisor.shell.upgrade.handover import HANDOVER_NAME, Handover, Passed, Unheard, execute, received
 from tests.api.fake import FakeControl
 
 EVENT = EventRecord(7, 1.5, "kimi", "lifecycle", "starting", "running", "healthy", 1)
@@ -107,7 +107,7 @@ def test_the_next_code_gets_descriptors_events_and_a_clean_environment(tmp_path:
     passed = os.dup(listener.fileno())
     handover = Handover(2, "0.1.0", "uid 0", "", (Passed(passed, owned=True),), (EVENT,))
     tell = (
-        "import os; from supervisor.shell.upgrade import received; found = received(os.environ); "
+        "import os; from supervisor.shell.upgrade.handover import received; found = received(os.environ); "
         "print(found.number, found.before, len(found.sockets), found.events[0].server, 'LISTEN_FDS' in os.environ)"
     )
     command = [sys.executable, "-c", tell]
@@ -129,7 +129,7 @@ def test_the_next_code_gets_descriptors_events_and_a_clean_environment(tmp_path:
 _EXECUTE = """
 import ast, os, sys
 import msgspec
-from supervisor.shell.upgrade import Handover, execute
+from supervisor.shell.upgrade.handover import Handover, execute
 execute(ast.literal_eval(sys.argv[1]), msgspec.json.decode(sys.argv[2], type=Handover), os.environ)
 """
 

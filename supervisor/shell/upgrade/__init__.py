@@ -1,0 +1,1 @@
+"""Replaces the daemon's code while the servers go on."""
