@@ -13,9 +13,9 @@ from supervisor import __version__
 from supervisor.config import Config, ConfigError, load
 from supervisor.shell import logs
 from supervisor.shell.daemon import Daemon, StartupProblem
-from supervisor.shell.upgrade import Handover, received
-from supervisor.shell.upgrade_trial import own_command
-from supervisor.shell.upgrades import Upgrades
+from supervisor.shell.upgrade.books import Upgrades
+from supervisor.shell.upgrade.handover import Handover, received
+from supervisor.shell.upgrade.trial import own_command
 
 DEFAULT_CONFIG = "/etc/sglang-supervisor/supervisor.toml"
 EXIT_CONFIG = 2
