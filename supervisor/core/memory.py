@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from supervisor.actions import SignalTree
 from supervisor.core.attempt import Attempt
 from supervisor.core.claiming import Claimer
 from supervisor.core.desk import Desk
@@ -108,6 +109,7 @@ class Memory:
                 self._ender.drainer.resume(saved.drain)
             case State.DRAINING if desk.tree_alive:
                 desk.timers.set(Timer.GRACE, saved.grace_at if saved.grace_at is not None else desk.now)
+                desk.do(SignalTree(desk.number, desk.settings.stop.signal))  # the first may have died with its sender
             case State.STARTING if saved.attempt is None or saved.attempt.pid is None:
                 self._never_spawned()
             case State.STARTING | State.RUNNING | State.DRAINING:

@@ -207,3 +207,15 @@ def test_the_next_daemon_goes_on_with_the_drain() -> None:
     world.requests = 0
     world.settle()
     assert world.state is State.STOPPED
+
+
+def test_a_signal_that_died_with_the_daemon_is_sent_by_the_next_one() -> None:
+    """The decision is written down before the deed: a long grace must not pass without anybody having been asked."""
+    world = running(SETTINGS)
+    world.ignores_term = True
+    drain(world, 600.0)
+    world.ignores_term = False
+    world.daemon_dies(1.0)
+    world.until(world.now + 5.0)
+    assert len(world.done(a.SignalTree)) == 2
+    assert world.state is State.STOPPED
