@@ -81,7 +81,6 @@ class Attempt:
         self.evidence_path = ""
         self.evidence_asked = False
         self.exit: ExitView | None = None
-        self.probing = False
         self.probe_again = False
         self.blind = _hidden(facts)
         self.fatal_text = ""
@@ -137,12 +136,10 @@ class Attempt:
 
     def probed(self, event: Probed, now: float, *, draining: bool) -> None:
         """Take in one probe's outcome."""
-        self.probing = False
         self.health.observe(event, now, draining=draining)
 
     def next_probe(self) -> Probe:
         """The probe to make now; while starting every good answer is identified, later every few."""
-        self.probing = True
         self._probes += 1
         settings = self._settings.readiness
         identify = self.ready_at is None or self._probes % settings.reidentify_every == 0

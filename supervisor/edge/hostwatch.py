@@ -6,7 +6,6 @@ import errno
 import os
 import re
 from collections.abc import AsyncGenerator
-from pathlib import Path
 from typing import TypeAlias
 
 import anyio
@@ -99,46 +98,16 @@ def parse(record: bytes) -> KernelFact | None:
     return None
 
 
-class Space(msgspec.Struct, frozen=True):
-    """The file system that holds `path`, as an unprivileged writer sees it."""
-
-    path: str
-    free_bytes: int
-    total_bytes: int
-    free_files: int
-    kind: str = ""  # as the kernel names it: ext4, overlay, nfs4, fuse.sshfs
-
-    @property
-    def free_ratio(self) -> float:
-        """Between 0 and 1; 1 where the file system does not say how large it is."""
-        return self.free_bytes / self.total_bytes if self.total_bytes else 1.0
-
-
-async def space(path: str) -> Space | None:
-    """What is free there; None when it does not exist or does not answer (a dead network file system)."""
-    with anyio.move_on_after(SPACE_LIMIT_S):
-        return await anyio.to_thread.run_sync(_space, path, abandon_on_cancel=True, limiter=_looks)
+async def free_bytes(path: str) -> int | None:
+    """What an unprivileged writer may still write there; None when it does not exist or does not answer in time."""
+    with anyio.move_on_after(SPACE_LIMIT_S):  # a dead network file system
+        return await anyio.to_thread.run_sync(_free_bytes, path, abandon_on_cancel=True, limiter=_looks)
     return None
 
 
-def _space(path: str) -> Space | None:
+def _free_bytes(path: str) -> int | None:
     try:
         found = os.statvfs(path)
     except OSError:
         return None
-    return Space(
-        path,
-        found.f_bavail * found.f_frsize,
-        found.f_blocks * found.f_frsize,
-        found.f_favail,
-        _kind(os.stat(path).st_dev),
-    )
-
-
-def _kind(device: int) -> str:
-    """By device number; "" for what has none of its own in the table (a subvolume of btrfs)."""
-    wanted = f"{os.major(device)}:{os.minor(device)}"
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        if line.split()[2] == wanted:
-            return line.partition(" - ")[2].split()[0]
-    return ""
+    return found.f_bavail * found.f_frsize

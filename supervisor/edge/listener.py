@@ -7,7 +7,6 @@ the process that has it among its descriptors.
 
 from __future__ import annotations
 
-import errno
 import os
 import pwd
 import socket
@@ -75,23 +74,6 @@ def _holder(port: int) -> PortHolder | None:
         if name.isdigit() and inodes & set(_socket_inodes(int(name))):
             return PortHolder(port, int(name), _user(int(name)), _command(int(name)))
     return PortHolder(port)
-
-
-def port_free(host: str, port: int) -> bool:
-    """Whether a server could bind host:port now. Binds it for a moment, without listening, as the server will.
-
-    SO_REUSEADDR, which the servers set too, so that connections in TIME_WAIT do not count as taken.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as problem:
-            if problem.errno in (errno.EADDRINUSE, errno.EACCES):
-                return False
-            raise
-    return True
 
 
 def _listening_inodes(port: int) -> Iterator[int]:

@@ -129,7 +129,6 @@ class MachineFacts(msgspec.Struct, frozen=True):
     memory_bytes: int | None = None
     memory_free_bytes: int | None = None
     shared_memory_bytes: int | None = None
-    shared_memory_free_bytes: int | None = None
     temporary: str = ""
     temporary_free_bytes: int | None = None
     open_files: LimitFacts | None = None

@@ -66,7 +66,6 @@ class OptionNames(Part, frozen=True):
     offload: tuple[str, ...] = ()
     host_cache: tuple[str, ...] = ()
     host_cache_size: tuple[str, ...] = ()
-    host_cache_ratio: tuple[str, ...] = ()
     quantization: tuple[str, ...] = ()
     load_format: tuple[str, ...] = ()
     tokenizer: tuple[str, ...] = ()

@@ -114,11 +114,11 @@ class Premises:
         """What is full, and what is nearly so. Shared memory matters where there are devices: ranks talk by it."""
         full, low = [], []
         for path, matters in ((str(self._host.log_dir), True), (SHARED_MEMORY, bool(self._config.gpus.size))):
-            space = await hostwatch.space(path) if matters else None
-            if space is None:  # not there, or it does not answer: unknown is no reason to wait
+            free = await hostwatch.free_bytes(path) if matters else None
+            if free is None:  # not there, or it does not answer: unknown is no reason to wait
                 continue
-            if space.free_bytes < _FULL_BYTES:
-                full.append(f"{path} is full: {format_bytes(space.free_bytes)} are left of its file system")
-            elif space.free_bytes < _LOW_BYTES:
-                low.append(f"{path} is nearly full: {format_bytes(space.free_bytes)} are left")
+            if free < _FULL_BYTES:
+                full.append(f"{path} is full: {format_bytes(free)} are left of its file system")
+            elif free < _LOW_BYTES:
+                low.append(f"{path} is nearly full: {format_bytes(free)} are left")
         return full, low

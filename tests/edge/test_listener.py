@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.edge import listener
-from supervisor.edge.listener import PortHolder, holder, port_free, whose
+from supervisor.edge.listener import PortHolder, holder, whose
 from supervisor.events import Listener
 
 LISTEN = """
@@ -133,36 +133,6 @@ anyio.run(main, int(sys.argv[1]), int(sys.argv[2]))
     with other_process() as (pid, port):
         answer = subprocess.run([sys.executable, "-c", code, str(port), str(pid)], capture_output=True, text=True)
     assert answer.stdout == "unknown\n", answer.stderr
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
-def test_a_taken_port_is_not_free(host: str) -> None:
-    with listening() as made:
-        assert not port_free(host, made.getsockname()[1])
-
-
-def test_a_free_port_is_free_and_stays_it() -> None:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        port = bound.getsockname()[1]
-    assert port_free("127.0.0.1", port)
-    assert port_free("127.0.0.1", port)
-
-
-def test_a_port_in_time_wait_is_free() -> None:
-    """A restarted server sets SO_REUSEADDR: connections of the one before do not keep it from binding."""
-    with listening() as made:
-        port = made.getsockname()[1]
-        client = socket.create_connection(("127.0.0.1", port))
-        server = made.accept()[0]
-        server.close()  # the side that closes first waits
-        client.close()
-    assert port_free("127.0.0.1", port)
-
-
-def test_an_address_that_is_not_this_machines_is_an_error() -> None:
-    with pytest.raises(OSError, match="assign requested address"):
-        port_free("192.0.2.1", 30000)
 
 
 def test_the_table_of_proc_says_the_same_as_the_kernel() -> None:

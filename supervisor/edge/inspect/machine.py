@@ -20,7 +20,6 @@ def machine_facts(request: Request) -> MachineFacts:
         memory_bytes=memory.get("MemTotal"),
         memory_free_bytes=memory.get("MemAvailable"),
         shared_memory_bytes=_space(_SHARED, total=True),
-        shared_memory_free_bytes=_space(_SHARED),
         temporary=temporary,
         temporary_free_bytes=_space(temporary),
         open_files=LimitFacts(*resource.getrlimit(resource.RLIMIT_NOFILE)),

@@ -44,10 +44,6 @@ class Household:
         time.sleep(SETTLED_S)
         return [orphan for orphan in self._traceless() if orphan.identity in first]
 
-    def unattributed(self) -> list[scan.Process]:
-        """Traceless orphans that several living trees may have made: they go when all of these but one have gone."""
-        return [orphan for orphan in self._traceless() if len(self._makers(orphan)) > 1]
-
     def _makers(self, orphan: scan.Process) -> list[Tree]:
         """A tree with a cgroup needs no guessing, and nobody is older than what made him."""
         trees = (tree for tree in list(self._trees) if tree.cgroup is None)
