@@ -165,7 +165,7 @@ async def test_a_recorder_is_no_stray_of_its_tree(start: Starter, path: str) -> 
     household.add(tree)
     try:
         assert recorder_of(tree).pid not in [process.pid for process in await tree.members(thorough=True)]
-        assert recorder_of(tree).pid not in [process.pid for process in household.unattributed()]
+        assert recorder_of(tree).pid not in [process.pid for process in household.strays(tree)]
     finally:
         tree.join(strays=list, leave=lambda: None)
 
