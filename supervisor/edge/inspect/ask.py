@@ -16,6 +16,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from supervisor.child import exited
 from supervisor.preflight import Looked, Request
 
 _REAP_LIMIT_S = 0.5
@@ -90,9 +91,4 @@ async def _end(child: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):  # it is another user by now
             child.send_signal(signal.SIGKILL)
         with anyio.move_on_after(_REAP_LIMIT_S):
-            pidfd = os.pidfd_open(child.pid)
-            try:
-                await anyio.wait_readable(pidfd)
-            finally:
-                os.close(pidfd)
-        child.poll()
+            await exited(child)
