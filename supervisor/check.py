@@ -17,6 +17,7 @@ from supervisor.core.lint import Finding, lint
 from supervisor.devices import GpuAbsent, GpuBlind, GpuSample
 from supervisor.edge.gpu_feed import GpuFeed
 from supervisor.edge.listener import COMMAND_CHARACTERS, PortHolder, holder
+from supervisor.output import for_a_reader
 from supervisor.ports import PortUse
 from supervisor.preflight import DeviceFacts, Inspected, PortFacts, Severity, load_rules
 from supervisor.profile import engine_of, facts, load_profile, profile_names, recognises
@@ -69,10 +70,8 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write("".join(f"sglsup check: {line}\n" for line in str(problem).splitlines()))
         return EXIT_USAGE
     verdict = anyio.run(judge, servers)
-    try:
+    with for_a_reader():
         _write(verdict, as_json=options.json)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader (head, less) has seen enough
     return EXIT_ERRORS if verdict.errors else EXIT_FINE
 
 
@@ -225,7 +224,6 @@ def _write(verdict: Verdict, *, as_json: bool) -> None:
     else:
         colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
         sys.stdout.write(page(verdict, colour))
-    sys.stdout.flush()
 
 
 def page(verdict: Verdict, colour: bool = False) -> str:

@@ -18,6 +18,7 @@ from supervisor.core.report import as_json, page, report
 from supervisor.core.skim import Skimmer
 from supervisor.core.stamps import like, seconds
 from supervisor.core.story import LogStory, Outcome, Verdict
+from supervisor.output import for_a_reader
 from supervisor.profile import Profile, load_profile, profile_names
 
 EXIT_USAGE = 64
@@ -51,10 +52,8 @@ def diagnose_main(arguments: Sequence[str]) -> int:
     except UnreadableError as error:
         sys.stderr.write(f"sglsup diagnose: cannot read {given.log}: {error}\n")
         return EXIT_UNREADABLE
-    try:
+    with for_a_reader():
         _write(outcome, profile, lines, given)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader (head, less) has seen enough
     return _EXIT.get(outcome.verdict, EXIT_UNREADABLE)
 
 
@@ -226,7 +225,6 @@ def _write(outcome: Outcome, profile: Profile, lines: int, given: argparse.Names
         width = min(shutil.get_terminal_size((100, 24)).columns, 120)
         colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
         sys.stdout.write(page(outcome, engine, given.log, lines, max(60, width), colour))
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -35,6 +34,7 @@ from supervisor.edge.journal.reader import JournalUnreadableError, read_all
 from supervisor.events import AnyEvent, LineMatched, Ticked
 from supervisor.events import decode as decode_event
 from supervisor.offline import UnreadableError, log_moment, opened_log, recognise
+from supervisor.output import for_a_reader
 from supervisor.profile import CommandFacts, Profile, facts, load_profile, profile_names
 
 EXIT_SAME = 0
@@ -64,11 +64,8 @@ def replay_main(arguments: Sequence[str]) -> int:
     except (UnreadableError, JournalUnreadableError, OSError) as error:
         reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
         return _refuse(f"cannot read {given.record}: {reason}", EXIT_UNREADABLE)
-    try:
+    with for_a_reader():
         sys.stdout.buffer.write(page)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader (head, less) has seen enough
     return EXIT_DIFFERENT if different else EXIT_SAME
 
 
