@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from bench.harness import Better, Measurement, bench, one_cpu_ms
 from bench.log_diagnose import mtail
-from supervisor.core.live import LiveReader
+from supervisor.core.log.live import LiveReader
 from supervisor.profile import load_profile
 
 RECORDED = Path(__file__).resolve().parents[1] / "tests/data/sglang/real-0.5.23-cpu/healthy-start-tp2.log"

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from bench.starts import PROFILE, WEIGHTS, Condition, Start, spam
 from supervisor.actions import Announce, KeepEvidence, Remember, StartRecord
 from supervisor.config import ServerConfig
-from supervisor.core.rehearsal import Obliging, Rehearsal
+from supervisor.core.replay.rehearsal import Obliging, Rehearsal
 from supervisor.core.resolve import resolve
 from supervisor.core.server import Server
 from supervisor.core.settings import Settings

@@ -10,9 +10,9 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
-from supervisor.core.grammar import LogReader
+from supervisor.core.log.grammar import LogReader
+from supervisor.core.log.stamps import seconds
 from supervisor.core.progress import PhaseTracker
-from supervisor.core.stamps import seconds
 from supervisor.events import LineMatched
 from supervisor.lines import LineCutter
 from supervisor.profile import load_profile

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import IO, NoReturn, cast
 
+from supervisor.core.log.skim import Skimmer
+from supervisor.core.log.stamps import like, seconds
 from supervisor.core.report import as_json, page, report
-from supervisor.core.skim import Skimmer
-from supervisor.core.stamps import like, seconds
 from supervisor.core.story import LogStory, Outcome, Verdict
 from supervisor.output import for_a_reader
 from supervisor.profile import Profile, load_profile, profile_names

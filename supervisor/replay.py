@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from supervisor.actions import AnyAction, Remember, StartRecord
 from supervisor.actions import decode as decode_action
 from supervisor.config import DEFAULT_ENGINE, Config, ConfigError, ServerConfig, load
-from supervisor.core.relive import Relived
-from supervisor.core.replaypage import (
+from supervisor.core.log.skim import Skimmer
+from supervisor.core.log.stamps import like, seconds
+from supervisor.core.replay.page import (
     JournalReplay,
     LogReplay,
     ServerReplay,
@@ -23,12 +24,11 @@ from supervisor.core.replaypage import (
     log_json,
     log_page,
 )
+from supervisor.core.replay.relive import Relived
+from supervisor.core.replay.review import MakeServer, Step, review
 from supervisor.core.resolve import resolve
-from supervisor.core.review import MakeServer, Step, review
 from supervisor.core.server import Server
 from supervisor.core.settings import Settings
-from supervisor.core.skim import Skimmer
-from supervisor.core.stamps import like, seconds
 from supervisor.edge.journal import Entry
 from supervisor.edge.journal.reader import JournalUnreadableError, read_all
 from supervisor.events import AnyEvent, LineMatched, Ticked

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.skim import Skimmer
+from supervisor.core.log.skim import Skimmer
 from supervisor.core.story import Verdict
 from supervisor.lines import LineCutter
 from supervisor.offline import diagnose, diagnose_main, recognise

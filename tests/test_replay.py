@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from supervisor.core.review import Step
+from supervisor.core.replay.review import Step
 from supervisor.edge.journal import Entry, Retention
 from supervisor.edge.journal.store import Store
 from supervisor.main import main

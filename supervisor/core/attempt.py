@@ -11,9 +11,9 @@ from supervisor.actions import Probe, StartRecord
 from supervisor.core.budgets import Budgets
 from supervisor.core.diagnose import CauseFinder
 from supervisor.core.endcause import End, EndKind, end_cause
-from supervisor.core.figures import count_of
 from supervisor.core.health import HealthBook
 from supervisor.core.history import PhaseClock
+from supervisor.core.log.figures import count_of
 from supervisor.core.progress import Advance, Movement, PhaseTracker
 from supervisor.core.serving import Facts, Judgement, judge
 from supervisor.core.settings import Settings

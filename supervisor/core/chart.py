@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from supervisor.core.stamps import text
+from supervisor.core.log.stamps import text
 from supervisor.snapshot import SpanView, StartupView
 from supervisor.units import format_duration
 

@@ -6,8 +6,8 @@ from collections import Counter
 
 import msgspec
 
-from supervisor.core.grammar import TRACEBACK
-from supervisor.core.stamps import seconds
+from supervisor.core.log.grammar import TRACEBACK
+from supervisor.core.log.stamps import seconds
 from supervisor.events import LineMatched
 from supervisor.profile import Profile, Signature
 

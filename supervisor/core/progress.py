@@ -11,7 +11,7 @@ import enum
 
 import msgspec
 
-from supervisor.core.figures import amount_of, count_of
+from supervisor.core.log.figures import amount_of, count_of
 from supervisor.core.ranks import Rank, Step
 from supervisor.events import LineMatched
 from supervisor.profile import CommandFacts, LogRule, PhaseRule, Profile

@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-from supervisor.core.figures import amount_of
+from supervisor.core.log.figures import amount_of
 from supervisor.events import LineMatched
 from supervisor.snapshot import ProgressView, RankView, SpanView
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from supervisor.core.clues import Clue
-from supervisor.core.figures import amount_of
+from supervisor.core.log.figures import amount_of
 from supervisor.events import LineMatched
 from supervisor.profile import Profile
 

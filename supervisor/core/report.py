@@ -8,7 +8,7 @@ import msgspec
 
 from supervisor.core.chart import chart
 from supervisor.core.clues import Clue
-from supervisor.core.stamps import text
+from supervisor.core.log.stamps import text
 from supervisor.core.story import Outcome, Verdict
 from supervisor.snapshot import RankView
 from supervisor.units import format_duration

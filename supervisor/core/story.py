@@ -9,10 +9,10 @@ import msgspec
 
 from supervisor.core.clues import Clue
 from supervisor.core.diagnose import CauseFinder, Guess
-from supervisor.core.figures import amount_of
-from supervisor.core.grammar import LogReader
+from supervisor.core.log.figures import amount_of
+from supervisor.core.log.grammar import LogReader
+from supervisor.core.log.stamps import seconds
 from supervisor.core.progress import Movement, PhaseTracker
-from supervisor.core.stamps import seconds
 from supervisor.events import LineMatched
 from supervisor.lines import Line
 from supervisor.profile import LogRule, Profile

@@ -13,7 +13,7 @@ import anyio.to_thread
 import msgspec
 import structlog
 
-from supervisor.core.grammar import LogReader
+from supervisor.core.log.grammar import LogReader
 from supervisor.core.server import Server
 from supervisor.edge.cgroup import CgroupRoot, ServerCgroup
 from supervisor.edge.process import Recorder, Tree, adopt, markers_of

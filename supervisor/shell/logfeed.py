@@ -13,7 +13,7 @@ import anyio.lowlevel
 import msgspec
 
 from supervisor.config import mask_text
-from supervisor.core.live import LiveReader
+from supervisor.core.log.live import LiveReader
 from supervisor.edge.tail import SLICE_BYTES, Watcher, follow
 from supervisor.events import AnyEvent, LineMatched, LogGrew, LogUnreadable
 from supervisor.profile import Profile

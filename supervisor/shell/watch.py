@@ -9,7 +9,7 @@ import anyio
 import msgspec
 
 from supervisor.actions import AskCanary, CountRequests
-from supervisor.core.rules import rule_index
+from supervisor.core.log.rules import rule_index
 from supervisor.core.settings import Settings
 from supervisor.edge import canary, engine_metrics
 from supervisor.edge.evidence import Subject

@@ -7,9 +7,9 @@ import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
-from supervisor.core.grammar import LogReader
+from supervisor.core.log.grammar import LogReader
+from supervisor.core.log.skim import Skimmer
 from supervisor.core.report import Report, report
-from supervisor.core.skim import Skimmer
 from supervisor.core.story import LogStory
 from supervisor.lines import LineCutter
 from supervisor.profile import load_profile

@@ -8,9 +8,9 @@ from typing import Any
 
 from supervisor import actions as a
 from supervisor import events as e
-from supervisor.core.grammar import LogReader
-from supervisor.core.rehearsal import Obliging, Rehearsal
-from supervisor.core.review import MakeServer, Step
+from supervisor.core.log.grammar import LogReader
+from supervisor.core.replay.rehearsal import Obliging, Rehearsal
+from supervisor.core.replay.review import MakeServer, Step
 from supervisor.core.server import Server
 from supervisor.core.settings import PhaseLimit, RestartSettings, Settings
 from supervisor.lines import LineCutter

@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from supervisor.core.grammar import LogReader
+from supervisor.core.log.grammar import LogReader
+from supervisor.core.log.stamps import seconds
 from supervisor.core.progress import MAX_RANKS, Movement, PhaseTracker
-from supervisor.core.stamps import seconds
 from supervisor.events import LineMatched
 from supervisor.lines import LineCutter
 from supervisor.profile import facts, load_profile

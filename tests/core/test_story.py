@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor.core.diagnose import CauseFinder
-from supervisor.core.grammar import LogReader
-from supervisor.core.stamps import like, seconds, text
+from supervisor.core.log.grammar import LogReader
+from supervisor.core.log.stamps import like, seconds, text
 from supervisor.core.story import LogStory, Outcome, Verdict
 from supervisor.lines import LineCutter
 from supervisor.profile import load_profile

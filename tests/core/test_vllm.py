@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.core.log.skim import Skimmer
 from supervisor.core.report import Report, report
-from supervisor.core.skim import Skimmer
 from supervisor.core.story import LogStory
 from supervisor.profile import load_profile
 

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from supervisor import actions as a
 from supervisor import events as e
-from supervisor.core.grammar import LogReader
 from supervisor.core.lifecycle import RESTING, State
+from supervisor.core.log.grammar import LogReader
 from supervisor.core.server import Server
 from supervisor.core.settings import Settings
 from supervisor.lines import LineCutter

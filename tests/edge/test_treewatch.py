@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from supervisor.core.rules import rule_index
+from supervisor.core.log.rules import rule_index
 from supervisor.edge.process import Tree
 from supervisor.edge.treewatch import Member, Rules, TreeWatch
 from supervisor.edge.treewatch.proc import look

@@ -19,8 +19,8 @@ from supervisor import actions as a
 from supervisor import events as e
 from supervisor.config import OnForeign
 from supervisor.core.gpus.book import Claim, DeviceBook, Lease, LeaseRefused
-from supervisor.core.grammar import LogReader
 from supervisor.core.lifecycle import WITHOUT_DEVICES, State
+from supervisor.core.log.grammar import LogReader
 from supervisor.core.server import Server
 from supervisor.devices import GpuBlind, XidSeen
 from supervisor.lines import LineCutter

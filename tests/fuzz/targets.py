@@ -23,10 +23,10 @@ from supervisor.config import ConfigError, config_hash, load
 from supervisor.convert import convert
 from supervisor.convert.draft import ConversionError
 from supervisor.convert.page import page
-from supervisor.core.grammar import LogReader
-from supervisor.core.live import LiveReader
+from supervisor.core.log.grammar import LogReader
+from supervisor.core.log.live import LiveReader
+from supervisor.core.replay.review import Step, review
 from supervisor.core.resolve import resolve
-from supervisor.core.review import Step, review
 from supervisor.core.server import Server
 from supervisor.core.settings import Settings
 from supervisor.lines import LineCutter

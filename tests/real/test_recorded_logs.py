@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from supervisor.core.grammar import LogReader
+from supervisor.core.log.grammar import LogReader
 from supervisor.events import LineMatched
 from supervisor.lines import LineCutter
 from supervisor.profile import load_profile

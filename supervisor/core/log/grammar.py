@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from supervisor.core.rules import RuleIndex, RuleMatch, rule_index
-from supervisor.core.signatures import Found, signature_index
-from supervisor.core.traceback import HEAD, TracebackBlock
+from supervisor.core.log.rules import RuleIndex, RuleMatch, rule_index
+from supervisor.core.log.signatures import Found, signature_index
+from supervisor.core.log.traceback import HEAD, TracebackBlock
 from supervisor.events import LineMatched
 from supervisor.lines import Line
 from supervisor.profile import Profile

@@ -26,9 +26,9 @@ from supervisor.actions import (
     Spawn,
     StartRecord,
 )
-from supervisor.core.comparison import Moment, Row, compare
 from supervisor.core.lifecycle import ALIVE, RESTING, State
-from supervisor.core.rehearsal import Decision, Obliging, Rehearsal, tick_at
+from supervisor.core.replay.comparison import Moment, Row, compare
+from supervisor.core.replay.rehearsal import Decision, Obliging, Rehearsal, tick_at
 from supervisor.core.server import Server
 from supervisor.events import AnyEvent, DevicesChecked, Exited, StartRequested, Ticked, TreeEmptied
 

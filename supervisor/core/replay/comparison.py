@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from supervisor.actions import Announce, AnyAction, KeepEvidence, KillTree, Remember, SignalTree, Spawn
-from supervisor.core.rehearsal import Decision
+from supervisor.core.replay.rehearsal import Decision
 
 MOVED_S = 1.0  # the daemon's own lateness is below that
 _FACETS = ("goal", "lifecycle", "phase", "verdict", "detector")

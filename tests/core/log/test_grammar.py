@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.core.grammar import TRACEBACK, LogReader
+from supervisor.core.log.grammar import TRACEBACK, LogReader
 from supervisor.events import LineMatched
 from supervisor.lines import LineCutter
 from supervisor.profile import load_profile

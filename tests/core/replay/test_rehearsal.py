@@ -5,7 +5,7 @@ from __future__ import annotations
 from supervisor import actions as a
 from supervisor import events as e
 from supervisor.core.lifecycle import State
-from supervisor.core.rehearsal import Obliging, Rehearsal
+from supervisor.core.replay.rehearsal import Obliging, Rehearsal
 from supervisor.core.server import Server
 from supervisor.core.settings import PhaseLimit, RestartSettings, Settings
 from supervisor.profile import facts, load_profile

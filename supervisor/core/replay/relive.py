@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from supervisor.actions import KeepEvidence
-from supervisor.core.grammar import LogReader
+from supervisor.core.log.grammar import LogReader
+from supervisor.core.log.stamps import seconds
 from supervisor.core.progress import Movement, PhaseTracker
-from supervisor.core.rehearsal import Obliging, Rehearsal
+from supervisor.core.replay.rehearsal import Obliging, Rehearsal
 from supervisor.core.server import Server
-from supervisor.core.stamps import seconds
 from supervisor.events import LineMatched, ProbeOutcome, StartRequested
 from supervisor.lines import Line
 from supervisor.profile import Profile

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from operator import itemgetter
 
-from supervisor.core.grammar import NOTHING, Kind, LogReader, answers
+from supervisor.core.log.grammar import NOTHING, Kind, LogReader, answers
 from supervisor.events import LineMatched
 from supervisor.lines import Line, LineCutter
 from supervisor.profile import Profile

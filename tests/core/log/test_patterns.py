@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisor.core.grammar import LogReader
-from supervisor.core.patterns import compiled, needs_backtracking
-from supervisor.core.signatures import TEXT_SEARCHED, signature_index
+from supervisor.core.log.grammar import LogReader
+from supervisor.core.log.patterns import compiled, needs_backtracking
+from supervisor.core.log.signatures import TEXT_SEARCHED, signature_index
 from supervisor.lines import KEPT_BYTES, Line
 from supervisor.profile import Profile, ProfileError, load_profile, profile_names
 

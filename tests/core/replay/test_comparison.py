@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from supervisor import actions as a
-from supervisor.core.comparison import Mark, Moment, compare, what
-from supervisor.core.rehearsal import Decision
+from supervisor.core.replay.comparison import Mark, Moment, compare, what
+from supervisor.core.replay.rehearsal import Decision
 
 SPAWN = Decision(1.0, a.Spawn(1))
 STOPPING = Decision(50.0, a.Announce("lifecycle", "starting", "stopping", "stalled", 1))

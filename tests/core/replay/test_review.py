@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from supervisor import events as e
 from supervisor.actions import PhaseRecord, StartRecord
-from supervisor.core.comparison import Mark, Row
-from supervisor.core.review import Section, Step, review, runs
+from supervisor.core.replay.comparison import Mark, Row
+from supervisor.core.replay.review import Section, Step, review, runs
 from supervisor.core.settings import PhaseLimit, Settings
 from tests.core.recording import BEGIN, CAPTURING, LOADING, SETTINGS, Night, making, stalled_night
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.core.relive import Life, Relived
+from supervisor.core.log.stamps import seconds
+from supervisor.core.replay.relive import Life, Relived
 from supervisor.core.server import Server
 from supervisor.core.settings import PhaseLimit, Settings
-from supervisor.core.stamps import seconds
 from supervisor.lines import LineCutter
 from supervisor.profile import facts, load_profile
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from supervisor.core.comparison import Mark, Row
-from supervisor.core.relive import Life, PhaseStretch
-from supervisor.core.review import Section
-from supervisor.core.stamps import text
+from supervisor.core.log.stamps import text
+from supervisor.core.replay.comparison import Mark, Row
+from supervisor.core.replay.relive import Life, PhaseStretch
+from supervisor.core.replay.review import Section
 from supervisor.units import format_duration
 
 _SIGNS = {Mark.SAME: "=", Mark.MOVED: "~", Mark.THEN: "-", Mark.NOW: "+"}

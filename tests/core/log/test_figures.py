@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from supervisor.core.figures import MAX_DIGITS, amount_of, count_of
-from supervisor.core.grammar import LogReader
+from supervisor.core.log.figures import MAX_DIGITS, amount_of, count_of
+from supervisor.core.log.grammar import LogReader
 from supervisor.core.progress import read_bar
 from supervisor.core.ranks import Rank, Step
 from supervisor.core.remedy import gigabytes

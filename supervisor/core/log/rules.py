@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-from supervisor.core.patterns import Pattern, compiled
+from supervisor.core.log.patterns import Pattern, compiled
 from supervisor.profile import LogRule, Profile
 
 _RANK_WORD = re.compile(r"([A-Z]+(?:_[A-Z]+)*)(\d+)")

@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from supervisor.core.rules import rule_index
-from supervisor.core.signatures import signature_index
-from supervisor.core.traceback import HEAD
+from supervisor.core.log.rules import rule_index
+from supervisor.core.log.signatures import signature_index
+from supervisor.core.log.traceback import HEAD
 from supervisor.lines import Line, LineCutter, clean
 from supervisor.profile import Profile
 

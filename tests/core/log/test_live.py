@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.core.grammar import LogReader
-from supervisor.core.live import STEP_BYTES, LiveReader
+from supervisor.core.log.grammar import LogReader
+from supervisor.core.log.live import STEP_BYTES, LiveReader
 from supervisor.events import LineMatched
 from supervisor.lines import LineCutter
 from supervisor.profile import Profile, load_profile

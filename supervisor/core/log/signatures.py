@@ -6,8 +6,8 @@ from collections import Counter
 
 import msgspec
 
-from supervisor.core.patterns import Match, Pattern, any_of, compiled
-from supervisor.core.traceback import TracebackBlock
+from supervisor.core.log.patterns import Match, Pattern, any_of, compiled
+from supervisor.core.log.traceback import TracebackBlock
 from supervisor.profile import Profile, Signature
 
 _MARK = 6
