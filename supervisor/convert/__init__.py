@@ -14,6 +14,7 @@ from supervisor.convert.files import text_of
 from supervisor.convert.page import page, told
 from supervisor.convert.supervisord import convert_supervisord
 from supervisor.convert.systemd import convert_unit
+from supervisor.output import for_a_reader
 
 EXIT_COMPLETE = 0
 EXIT_LOSSES = 1
@@ -29,11 +30,8 @@ def main(arguments: Sequence[str]) -> int:
         told_why = str(problem).removeprefix(f"{os.path.abspath(options.file)}: ")
         sys.stderr.write(f"sglsup convert: cannot convert {options.file}: {told_why}\n")
         return EXIT_USAGE
-    try:
+    with for_a_reader():
         sys.stdout.write(page(conversion))
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader (head, less) has seen enough
     sys.stderr.write("".join(f"sglsup convert: {line}\n" for line in told(conversion)))
     return EXIT_COMPLETE if conversion.complete else EXIT_LOSSES
 
