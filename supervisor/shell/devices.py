@@ -26,7 +26,7 @@ from supervisor.edge.holders import identify
 from supervisor.edge.process.scan import read_stat
 from supervisor.events import DevicesChecked
 from supervisor.shell import clock
-from supervisor.shell.smallfile import UnusableFileError, read_json, replace_bytes
+from supervisor.smallfile import UnusableFileError, read_json, replace_bytes
 from supervisor.snapshot import ServerSnapshot
 
 log = structlog.get_logger()

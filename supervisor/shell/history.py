@@ -7,7 +7,7 @@ from pathlib import Path
 import structlog
 
 from supervisor.actions import StartRecord
-from supervisor.shell.smallfile import UnusableFileError, read_json, replace_json
+from supervisor.smallfile import UnusableFileError, read_json, replace_json
 
 KEPT = 100
 

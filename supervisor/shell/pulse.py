@@ -22,7 +22,7 @@ from supervisor.core.traffic import HostTraffic
 from supervisor.events import AnyEvent
 from supervisor.shell import clock
 from supervisor.shell.dossier import engine_version
-from supervisor.shell.smallfile import UnusableFileError, read_json, replace_bytes
+from supervisor.smallfile import UnusableFileError, read_json, replace_bytes
 from supervisor.snapshot import ServerSnapshot
 
 log = structlog.get_logger()

@@ -33,7 +33,7 @@ from supervisor.shell import clock
 from supervisor.shell.changes import Changes
 from supervisor.shell.hub import Hub
 from supervisor.shell.roster import Roster
-from supervisor.shell.smallfile import UnusableFileError, read_json, replace_json
+from supervisor.smallfile import UnusableFileError, read_json, replace_json
 from supervisor.snapshot import ServerSnapshot
 
 JOIN_LIMIT_S = 60.0  # a healthy server that a router does not take by then is a failure

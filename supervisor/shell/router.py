@@ -17,7 +17,7 @@ from supervisor.core.routing import Place, Plan, place_of, plan, retry_s, settle
 from supervisor.edge.probe import connectable
 from supervisor.edge.router import Listed, Router, Trouble, Worker
 from supervisor.shell import clock
-from supervisor.shell.smallfile import UnusableFileError, read_json, replace_json
+from supervisor.smallfile import UnusableFileError, read_json, replace_json
 from supervisor.snapshot import RouterView, ServerSnapshot
 
 log = structlog.get_logger()

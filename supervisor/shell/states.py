@@ -9,7 +9,7 @@ import structlog
 
 from supervisor.core.memory import unusable
 from supervisor.saved import FORMAT, SavedServer
-from supervisor.shell.smallfile import UnusableFileError, read_json, replace_json, set_aside
+from supervisor.smallfile import UnusableFileError, read_json, replace_json, set_aside
 
 log = structlog.get_logger()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from supervisor.events import Spawned
-from supervisor.shell.smallfile import UnusableFileError, read_json, replace_json
+from supervisor.smallfile import UnusableFileError, read_json, replace_json
 
 
 class TreeRecord(msgspec.Struct, frozen=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -14,9 +13,11 @@ import anyio
 import anyio.to_thread
 
 from supervisor.edge.router.parts import Listed, Trouble, Worker
+from supervisor.smallfile import replace_bytes
 
 Reload: TypeAlias = Callable[[], Awaitable[str]]  # "" when it went well, else what was wrong
 _SERVER = re.compile(r"^\s*server\s+(\S+?)\s*;\s*#", re.MULTILINE)
+_FOR_ALL = 0o644  # nginx may run as anybody
 _NOBODY = "    server 127.0.0.1:9 down;  # no server may have requests now\n"  # nginx refuses an empty upstream
 
 
@@ -79,13 +80,7 @@ def _read(path: Path) -> str | None:
 
 
 def _write(path: Path, text: str) -> None:
-    new = path.with_name(f".{path.name}.new")  # nginx includes *.conf: no second upstream of this name for a moment
-    with new.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    new.chmod(0o644)
-    new.replace(path)
+    replace_bytes(path, text.encode(), durable=True, mode=_FOR_ALL)
 
 
 def _put_back(path: Path, before: str | None) -> None:

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from supervisor.shell.smallfile import UnusableFileError, read_json, replace_bytes, replace_json, set_aside
+from supervisor.smallfile import UnusableFileError, read_json, replace_bytes, replace_json, set_aside
 
 
 def test_a_value_comes_back(tmp_path):
@@ -76,3 +76,11 @@ def test_bytes_go_into_a_directory_that_is_there(tmp_path):
     with pytest.raises(FileNotFoundError):
         replace_bytes(tmp_path / "mistaken" / "kimi.conf", b"")
     assert os.listdir(tmp_path) == []
+
+
+def test_a_mode_is_given_before_anybody_can_read_it(tmp_path):
+    path = tmp_path / "kimi.conf"
+    replace_bytes(path, b"a", mode=0o600)
+    assert path.stat().st_mode & 0o777 == 0o600
+    replace_bytes(path, b"b", mode=0o644)
+    assert (path.stat().st_mode & 0o777, path.read_bytes()) == (0o644, b"b")

@@ -1,4 +1,4 @@
-"""Small JSON files of the state directory: replaced atomically, moved aside when they cannot be understood."""
+"""Small files: replaced atomically, and moved aside when they cannot be understood."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ class UnusableFileError(Exception):
     """A file that was there and could not be understood. The message says why and where it has been moved."""
 
 
-def replace_bytes(path: Path, data: bytes, *, durable: bool = False) -> None:
+def replace_bytes(path: Path, data: bytes, *, durable: bool = False, mode: int | None = None) -> None:
     """A reader sees the old file or the new one, also when we die in between. OSError when the disk refuses.
 
     The page cache survives our own death; only what must survive the machine's is worth the fsync of `durable`.
+    `mode` None: as the umask has it.
     """
-    new = path.with_name(f".{path.name}.new")
+    new = path.with_name(f".{path.name}.new")  # no pattern of a directory's reader (*.json, *.conf) finds it
     with new.open("wb") as file:
         file.write(data)
         if durable:
             file.flush()
             os.fsync(file.fileno())
+    if mode is not None:
+        new.chmod(mode)
     new.replace(path)
 
 
