@@ -1,8 +1,9 @@
 """What holds for one server whatever happens to it: random histories in virtual time.
 
-The invariants (docs/architecture.md lists them): never two trees for one server; never a spawn while its devices are
-dirty; no waiting state without a deadline; every event and action survives JSON; goal down always ends stopped (or
-quarantined, while the kernel does not let a process go); a replayed history gives the same actions.
+The invariants, as docs/architecture.md lists them: never two trees for one server; never a spawn on devices whose last
+look found them dirty; no waiting state without a deadline; every event and action survives JSON; events of an attempt
+that is over change nothing; the facts can be told at any time; goal down always ends stopped, or quarantined while the
+kernel does not let a process or its memory go; a replayed history gives the same actions.
 """
 
 from __future__ import annotations
