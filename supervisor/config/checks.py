@@ -7,12 +7,12 @@ import os
 import pwd
 import re
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from supervisor.config.model import Config, DaemonConfig, HooksConfig, ServerConfig
-from supervisor.config.reader import Problems, join, shown
-from supervisor.profile import ProfileError, load_profile, profile_names, recognises
+from supervisor.config.reader import Problems, join, nearest, shown
+from supervisor.profile import Profile, ProfileError, load_profile, profile_names, recognises
 
 SOCKET_PATH_BYTES = 107  # sun_path of unix(7) without the terminating NUL
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
@@ -149,6 +149,20 @@ def _engine(server: ServerConfig) -> Iterator[tuple[str, str]]:
     phases = {name for rule in profile.phases for name in (rule.name, rule.speculative_name) if name}
     for phase in sorted(server.deadlines.keys() - phases):
         yield join("deadlines", phase), f"{server.engine} has no such phase; it has {', '.join(sorted(phases))}"
+    yield from _causes(server, profile)
+
+
+def _causes(server: ServerConfig, profile: Profile) -> Iterator[tuple[str, str]]:
+    """Of a profile without classes nothing is said: what is concluded without a line of the log has a class, too."""
+    known = sorted({cause.name for cause in profile.causes})
+    for name in sorted(server.restart.causes.keys() - set(known)) if known else ():
+        yield join("restart.causes", name), f"there is no such cause, {_meant(name, known)}"
+
+
+def _meant(name: str, known: Sequence[str]) -> str:
+    """The nearest name, or those with the one word that was written ("oom"), or all."""
+    meant = nearest(name, known) or " or ".join(shown(one) for one in known if name in one.split("-"))
+    return f"did you mean {meant}?" if meant else f"known are {', '.join(known)}"
 
 
 def _policy(server: ServerConfig) -> Iterator[tuple[str, str]]:

@@ -195,8 +195,14 @@ def _at(value: object, place: str) -> object:
 
 def unknown_key(key: str, known: Iterable[str] | Mapping[str, str]) -> str:
     """The complaint about a key nobody knows, with the nearest one that exists."""
-    near = difflib.get_close_matches(key, list(known), n=1, cutoff=0.6)
-    return f'unknown key, did you mean "{near[0]}"?' if near else f"unknown key, known are {', '.join(sorted(known))}"
+    near = nearest(key, known)
+    return f"unknown key, did you mean {near}?" if near else f"unknown key, known are {', '.join(sorted(known))}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The known name that has nearly the same letters, in quotes; "" without one."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return shown(near[0]) if near else ""
 
 
 def shown(value: object) -> str:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.profile import load_profile, profile_names
+
 Problems = Callable[..., tuple[str, ...]]
 
 
@@ -171,3 +173,30 @@ def test_a_log_directory_that_may_not_be_used_is_told_to_an_ordinary_user(tmp_pa
     tmp_path.chmod(0o700)
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30)
     assert f'cannot use "{tmp_path}/log": ' in ran.stdout, ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("gpu-oom-kvpool", 'did you mean "gpu-oom-kv-pool"?'),
+        ("healthy-", 'did you mean "healthy"?'),
+        ("quantization", 'did you mean "quantization-mismatch"?'),
+        ("zzz", "known are checkpoint-corrupt, cuda-kernel-fault"),
+    ],
+)
+def test_a_cause_that_no_class_has_is_refused_with_the_nearest_one(problems: Problems, name: str, hint: str) -> None:
+    (line,) = problems(f'[server.a]\ncommand = ["e"]\n[server.a.restart]\ncauses = {{ {name} = "retry" }}')
+    assert line.startswith(f"server.a.restart.causes.{name}: there is no such cause, {hint}")
+
+
+def test_one_word_of_several_causes_names_them_all(problems: Problems) -> None:
+    (line,) = problems('[server.a]\ncommand = ["e"]\n[server.a.restart]\ncauses = { oom = "retry" }')
+    assert '"gpu-oom-kv-pool" or "gpu-oom-runtime" or' in line
+    assert '"host-oom-killed"?' in line
+
+
+def test_every_class_of_the_engines_is_a_cause(loaded: Callable[..., object]) -> None:
+    for engine in profile_names():
+        causes = ", ".join(f'{cause.name} = "fatal"' for cause in load_profile(engine).causes)
+        text = f'[server.a]\ncommand = ["e"]\nengine = "{engine}"\n[server.a.restart]\ncauses = {{ {causes} }}'
+        assert loaded(text)
