@@ -82,10 +82,10 @@ class Archivist:
     async def run(self, period_s: float = PERIOD_S) -> None:
         """Look after all logs until cancelled."""
         while True:
-            await self.turn()
+            await self.look()
             await anyio.sleep(period_s)
 
-    async def turn(self) -> None:
+    async def look(self) -> None:
         """One look at each server."""
         servers = self._servers()
         self._shelves = {name: shelf for name, shelf in self._shelves.items() if name in servers}

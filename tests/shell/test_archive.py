@@ -43,9 +43,9 @@ class Site:
             out.write(LINE * (size // len(LINE)))
             return out.tell()
 
-    async def turn(self, read: int | None = None, attempt: int = 1) -> None:
+    async def look(self, read: int | None = None, attempt: int = 1) -> None:
         self.read = Read(attempt, read) if read is not None else None
-        await self.archivist.turn()
+        await self.archivist.look()
 
     def archived(self) -> list[tuple[int, int, int]]:
         return [(one.attempt, one.begin, one.end) for one in segments(self.directory)]
@@ -59,10 +59,10 @@ def site(tmp_path: Path) -> Site:
 async def test_what_has_been_read_is_archived_once_it_is_enough(site: Site) -> None:
     size = site.write(3 * MIB)
 
-    await site.turn(read=MIB // 2)
+    await site.look(read=MIB // 2)
     assert site.archived() == []
 
-    await site.turn(read=size)
+    await site.look(read=size)
     assert [attempt for attempt, _, _ in site.archived()] == [1, 1]
     assert site.archivist.segments() == {"kimi": 2}
     assert b"".join(log_bytes(site.directory, 1)) == LINE * (size // len(LINE))
@@ -71,7 +71,7 @@ async def test_what_has_been_read_is_archived_once_it_is_enough(site: Site) -> N
 async def test_nothing_that_has_not_been_read_is_archived(site: Site) -> None:
     site.write(5 * MIB)
 
-    await site.turn(read=2 * MIB)
+    await site.look(read=2 * MIB)
 
     assert site.archived()[-1][2] <= 2 * MIB
 
@@ -79,7 +79,7 @@ async def test_nothing_that_has_not_been_read_is_archived(site: Site) -> None:
 async def test_the_newest_bytes_stay_where_people_look(site: Site) -> None:
     size = site.write(5 * MIB)
 
-    await site.turn(read=size)
+    await site.look(read=size)
 
     with live_path(site.directory, 1).open("rb") as live:
         live.seek(size - 100_000)
@@ -89,7 +89,7 @@ async def test_the_newest_bytes_stay_where_people_look(site: Site) -> None:
 async def test_little_is_archived_when_it_is_old(tmp_path: Path) -> None:
     site = Site(tmp_path, rotate_age_s=0.0)
 
-    await site.turn(read=site.write(300_000))
+    await site.look(read=site.write(300_000))
 
     assert len(site.archived()) == 1
 
@@ -97,7 +97,7 @@ async def test_little_is_archived_when_it_is_old(tmp_path: Path) -> None:
 async def test_young_and_little_stays(tmp_path: Path) -> None:
     site = Site(tmp_path, rotate_age_s=3600.0)
 
-    await site.turn(read=site.write(300_000))
+    await site.look(read=site.write(300_000))
 
     assert site.archived() == []
 
@@ -106,7 +106,7 @@ async def test_attempts_before_the_last_two_are_archived_whole(site: Site) -> No
     for attempt in (1, 2, 3, 4):
         site.write(20_000, attempt)
 
-    await site.turn(read=100, attempt=4)
+    await site.look(read=100, attempt=4)
 
     assert [attempt for attempt, _, _ in site.archived()] == [1, 2]
     assert sorted(path.name for path in site.directory.glob("00000?.log")) == ["000003.log", "000004.log"]
@@ -116,7 +116,7 @@ async def test_logs_of_a_server_that_rests_are_looked_after_once(site: Site) -> 
     for attempt in (1, 2, 3):
         site.write(20_000, attempt)
 
-    await site.turn()
+    await site.look()
 
     assert [attempt for attempt, _, _ in site.archived()] == [1]
     shelf = Shelf("kimi", site.directory, 0)
@@ -130,7 +130,7 @@ async def test_only_so_many_attempts_are_kept(tmp_path: Path) -> None:
     for attempt in range(1, 6):
         site.write(20_000, attempt)
 
-    await site.turn(read=100, attempt=5)
+    await site.look(read=100, attempt=5)
 
     assert {path.name[:6] for path in site.directory.iterdir()} == {"000004", "000005"}
 
@@ -141,19 +141,19 @@ async def test_the_total_is_held_and_said(tmp_path: Path) -> None:
         site.write(20_000, attempt)
 
     with structlog.testing.capture_logs() as said:
-        await site.turn(read=100, attempt=4)
+        await site.look(read=100, attempt=4)
 
     assert [path.name for path in site.directory.iterdir()] == ["000004.log"]
     assert [line["event"] for line in said] == ["old logs removed"]
 
 
 async def test_a_log_that_was_emptied_is_archived_from_its_beginning(site: Site) -> None:
-    await site.turn(read=site.write(3 * MIB))
+    await site.look(read=site.write(3 * MIB))
     os.truncate(live_path(site.directory, 1), 0)
 
     size = site.write(3 * MIB)
-    await site.turn(read=MIB)  # the feed begins at 0 again; its offset is behind what was archived
-    await site.turn(read=size)
+    await site.look(read=MIB)  # the feed begins at 0 again; its offset is behind what was archived
+    await site.look(read=size)
 
     assert [one.generation for one in segments(site.directory)][-1] == 1
     assert b"".join(log_bytes(site.directory, 1)) == LINE * (size // len(LINE))
@@ -161,7 +161,7 @@ async def test_a_log_that_was_emptied_is_archived_from_its_beginning(site: Site)
 
 async def test_a_daemon_that_comes_back_goes_on(tmp_path: Path) -> None:
     first = Site(tmp_path)
-    await first.turn(read=first.write(3 * MIB))
+    await first.look(read=first.write(3 * MIB))
     second = Site.__new__(Site)
     second.directory = first.directory
     second.archivist = Archivist(
@@ -170,7 +170,7 @@ async def test_a_daemon_that_comes_back_goes_on(tmp_path: Path) -> None:
     )  # fmt: skip
 
     size = second.write(3 * MIB)
-    await second.turn(read=size)
+    await second.look(read=size)
 
     ranges = second.archived()
     assert all(one[1] == before[2] for before, one in itertools.pairwise(ranges))
@@ -184,8 +184,8 @@ async def test_a_disk_that_takes_nothing_is_said_once_and_loses_nothing(site: Si
     live.symlink_to(aside)  # an error that root meets as well
 
     with structlog.testing.capture_logs() as said:
-        await site.turn(read=size)
-        await site.turn(read=size)
+        await site.look(read=size)
+        await site.look(read=size)
 
     assert [line["event"] for line in said] == ["log archive"]
     assert "cannot archive logs" in said[0]["problem"]
@@ -203,7 +203,7 @@ async def test_room_is_made_when_the_disk_is_nearly_full(tmp_path: Path) -> None
     )
 
     with structlog.testing.capture_logs() as said:
-        await archivist.turn()
+        await archivist.look()
 
     assert [path.name for path in place.iterdir()] == ["000003.log"]
     assert [(line["event"], line["files"]) for line in said] == [("logs removed to make room", 2)]
@@ -213,6 +213,6 @@ async def test_a_server_that_has_never_run_costs_nothing(tmp_path: Path) -> None
     archivist = Archivist(tmp_path, lambda: {"new": ServerConfig("new")}, lambda _: None)
 
     with structlog.testing.capture_logs() as said:
-        await archivist.turn()
+        await archivist.look()
 
     assert said == []
