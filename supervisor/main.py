@@ -35,9 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"sglsup: {rival}\n")
         return EXIT_RIVAL
     if not words or words[0] not in COMMANDS:
-        parser().parse_args(words)  # answers -h and --version, refuses the rest
-        parser().print_usage(sys.stderr)
-        return EXIT_USAGE
+        return _no_command(words)
     try:
         return COMMANDS[words[0]].run(words[1:])
     except ValueError as problem:
@@ -47,6 +45,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         sys.stderr.write(f"sglsup: {problem}\n")
         return EXIT_USAGE
+
+
+def _no_command(words: Sequence[str]) -> int:
+    if not words or not words[0].startswith("-"):
+        what = f'there is no command "{_printable(words[0])}"{_meant(words[0])}' if words else "expected a command;"
+        sys.stderr.write(f"usage: sglsup COMMAND [ARGUMENTS]\nsglsup: error: {what} `sglsup -h` lists them\n")
+        return EXIT_USAGE
+    parser().parse_args(words)  # answers -h and --version, refuses the rest
+    return EXIT_USAGE
+
+
+def _meant(word: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(word, COMMANDS, 1, 0.5)
+    return f', did you mean "{near[0]}"?' if near else ";"
+
+
+def _printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def found_rival() -> str:

@@ -44,6 +44,19 @@ def test_wrong_usage_is_2(arguments: list[str]) -> None:
     assert "Traceback" not in process.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "end"),
+    [
+        (["deamon"], 'there is no command "deamon", did you mean "daemon"? `sglsup -h` lists them'),
+        (["x\x1b[2J"], 'there is no command "x?[2J"; `sglsup -h` lists them'),
+        ([], "expected a command; `sglsup -h` lists them"),
+    ],
+)
+def test_the_nearest_command_is_guessed(capsys: pytest.CaptureFixture[str], words: list[str], end: str) -> None:
+    assert sglsup.main(words) == 2
+    assert capsys.readouterr().err.splitlines()[1:] == [f"sglsup: error: {end}"]
+
+
 def test_version_does_not_pay_for_the_daemon() -> None:
     script = (
         "import sys; from supervisor.main import main; main(['version'])\n"

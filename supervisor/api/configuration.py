@@ -10,7 +10,7 @@ from starlette.responses import Response
 from supervisor.api import wire
 from supervisor.api.access import Role
 from supervisor.api.control import ChangeRefusedError, Control
-from supervisor.api.operation import Call, Operation, RefusedError, answer, printable
+from supervisor.api.operation import Call, Operation, RefusedError, answer, names, unknown_server
 from supervisor.config import Config, ConfigError, Differences
 
 Name = Annotated[str, msgspec.Meta(max_length=64)]
@@ -64,7 +64,7 @@ async def update(call: Call) -> Response:
     known = call.control.config().servers.keys() | call.control.available().servers.keys()
     for name in body.names:
         if name not in known:
-            raise RefusedError(404, f"no such server: {printable(name)}")
+            raise unknown_server(name, known)
     try:
         applied = await call.control.update(body.names, call.by, free_only=body.free_only)
     except (ConfigError, ChangeRefusedError) as problem:  # the file has changed once more
@@ -86,7 +86,7 @@ async def remove(call: Call) -> Response:
     except ChangeRefusedError as problem:
         raise RefusedError(409, str(problem)) from None
     except KeyError:
-        raise RefusedError(404, f"no such server: {printable(call.name)}") from None
+        raise unknown_server(call.name, names(call.control)) from None
     return answer(wire.Done())
 
 

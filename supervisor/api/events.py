@@ -11,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 
 from supervisor.api import wire
 from supervisor.api.control import Control, EventRecord
-from supervisor.api.operation import Call, Operation, RefusedError, answer
+from supervisor.api.operation import Call, Operation, RefusedError, answer, names, unknown_server
 
 EVENT_STREAM = "text/event-stream"
 BATCH = 200  # rows held in memory for one follower at a time
@@ -30,7 +30,7 @@ class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 async def list_events(call: Call) -> Response:
     query: EventsQuery = call.query
     if query.server is not None and call.control.snapshot(query.server) is None:
-        raise RefusedError(404, f"no such server: {query.server}")
+        raise unknown_server(query.server, names(call.control))
     if query.follow or EVENT_STREAM in call.request.headers.get("accept", ""):
         since = _resume_point(call, query)
         return StreamingResponse(_stream(call.control, since, query), media_type=EVENT_STREAM)

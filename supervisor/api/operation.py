@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import difflib
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 import anyio
@@ -16,6 +17,8 @@ from supervisor.api.callers import describe
 from supervisor.api.control import Control
 from supervisor.api.limits import Limits
 from supervisor.snapshot import ServerSnapshot
+
+_NAMES_TOLD = 8
 
 
 class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,7 +57,7 @@ class Call(msgspec.Struct, frozen=True):
         """The server that the path names. Raises RefusedError with 404."""
         snapshot = self.control.snapshot(self.name)
         if snapshot is None:
-            raise RefusedError(404, f"no such server: {printable(self.name)}")
+            raise unknown_server(self.name, names(self.control))
         return snapshot
 
     def role_for(self, name: str) -> Role:
@@ -213,6 +216,21 @@ def error(status: int, message: str) -> Response:
     """A refusal as a JSON answer. The rest of an unread body is not waited for: the connection ends."""
     headers = {"connection": "close"} if status in (408, 413) else None
     return Response(msgspec.json.encode(wire.Error(message)), status, media_type="application/json", headers=headers)
+
+
+def unknown_server(name: str, known: Iterable[str]) -> RefusedError:
+    """With the name that was meant, as far as it can be guessed, else with those that there are."""
+    asked, known = printable(name), list(known)
+    if near := difflib.get_close_matches(asked, known, 1, 0.5):
+        return RefusedError(404, f'no such server: {asked}, did you mean "{near[0]}"?')
+    more = [f"{len(known) - _NAMES_TOLD} more"] if len(known) > _NAMES_TOLD else []
+    listed = ", ".join(known[:_NAMES_TOLD] + more)
+    return RefusedError(404, f"no such server: {asked}; there {'are' if known[1:] else 'is'} {listed or 'none'}")
+
+
+def names(control: Control) -> Iterator[str]:
+    """Of all servers."""
+    return (snapshot.name for snapshot in control.snapshots())
 
 
 def printable(text: str) -> str:

@@ -9,7 +9,7 @@ import msgspec
 from starlette.responses import PlainTextResponse, Response
 
 from supervisor.api.control import Control
-from supervisor.api.operation import Call, Operation, RefusedError, printable
+from supervisor.api.operation import Call, Operation, names, unknown_server
 from supervisor.api.words import is_healthy
 from supervisor.snapshot import ServerSnapshot
 
@@ -54,7 +54,7 @@ def _meant(control: Control, query: ProbeQuery) -> list[ServerSnapshot]:
         return [snapshot for snapshot in control.snapshots() if snapshot.goal == "up"]
     snapshot = control.snapshot(query.server)
     if snapshot is None:
-        raise RefusedError(404, f"no such server: {printable(query.server)}")
+        raise unknown_server(query.server, names(control))
     return [snapshot]
 
 

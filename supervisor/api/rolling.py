@@ -12,7 +12,7 @@ from starlette.responses import Response
 from supervisor.api import waiting, wire
 from supervisor.api.access import Role
 from supervisor.api.control import ChangeRefusedError, Control
-from supervisor.api.operation import Call, Operation, RefusedError, answer, printable
+from supervisor.api.operation import Call, Operation, RefusedError, answer, unknown_server
 from supervisor.config import Config, ConfigError
 from supervisor.config.groups import GROUP_MARK, members
 from supervisor.core.rolling import RollKind
@@ -88,7 +88,7 @@ def _expanded(config: Config, names: Sequence[str]) -> Iterator[str]:
         elif name in config.servers:
             yield name
         else:
-            raise RefusedError(404, f"no such server: {printable(name)}")
+            raise unknown_server(name, [*config.servers, *(f"{GROUP_MARK}{one}" for one in config.groups)])
 
 
 async def look(call: Call) -> Response:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from supervisor.api import waiting, wire
 from supervisor.api.access import Role
 from supervisor.api.control import Clock, Request
-from supervisor.api.operation import Call, Operation, RefusedError, answer, printable
+from supervisor.api.operation import Call, Operation, RefusedError, answer, names, printable, unknown_server
 from supervisor.api.public import public_server
 from supervisor.api.words import SIGNALABLE, UP, describe, is_healthy, state_of
 from supervisor.events import (
@@ -118,7 +118,7 @@ async def _accept(call: Call, changed: bool, event: Request) -> Response:
     try:
         await call.control.request(call.name, event)
     except KeyError:
-        raise RefusedError(404, f"no such server: {printable(call.name)}") from None
+        raise unknown_server(call.name, names(call.control)) from None
     return answer(wire.Accepted(changed, wire.server(call.snapshot, call.control.clock())), 202)
 
 

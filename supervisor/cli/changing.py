@@ -165,6 +165,7 @@ def _tried(one: Callable[[str], int], name: str) -> int:
         match error.status:
             case 404:
                 say(f"{clean(name)}: ERROR (no such process)")
+                complain(str(error))  # with a guess; the line above is supervisorctl's, which scripts read
                 return codes.UNKNOWN
             case 409:
                 say(f"{clean(name)}: ERROR (not running)")

@@ -6,7 +6,7 @@ from supervisor.cli import codes
 from supervisor.cli.connection import RefusedError
 from supervisor.cli.duration import short, words
 from supervisor.cli.reading import segment
-from supervisor.cli.text import as_json, clean, complain_each, plain_name, say
+from supervisor.cli.text import as_json, clean, complain_each, complain_unknown, plain_name, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ def update(client: Client, options: Namespace) -> int:
     unknown = [name for name in names if name not in known and name != "all"]
     for name in unknown:
         say(f"{clean(name)}: ERROR (no such process)")
+        complain_unknown(name, known)
     everybody = not names or "all" in names
     changes = [one for one in read["differences"]["servers"] if everybody or one["name"] in names]
     results = [_updated(client, one, live=options.live) for one in changes]

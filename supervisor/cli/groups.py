@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from supervisor.cli import changing, codes
 from supervisor.cli.connection import RefusedError
-from supervisor.cli.text import clean, complain, say
+from supervisor.cli.text import clean, complain, meant, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ def run(client: Client, options: Namespace) -> int:
     unknown = [name for name in _names(options) if name.startswith(MARK) and _plain(name) not in groups]
     for name in unknown:
         say(f"{clean(name)}: ERROR (no such group)")
+        if guess := meant(_plain(name), groups):
+            complain(f"no such group: {_plain(name)}{guess}")
     if unknown:
         return codes.UNKNOWN
     backwards = options.verb in _BACKWARDS

@@ -9,7 +9,7 @@ import sys
 
 from supervisor.cli import codes, groups, reading
 from supervisor.cli.connection import Client, RefusedError, UnreachableError, socket_path
-from supervisor.cli.text import complain, complain_each, width
+from supervisor.cli.text import complain, complain_each, meant, width
 from supervisor.cli.verbs import VERBS
 
 TYPE_CHECKING = False
@@ -139,10 +139,7 @@ def _words(arguments: Sequence[str]) -> list[str]:
 
 def _unknown_verb(word: str) -> int:
     """argparse would print all verbs in one line of braces."""
-    import difflib
-
-    near = difflib.get_close_matches(word, VERBS, 1, 0.5)
-    guess = f', did you mean "{near[0]}"?' if near else ""
+    guess = meant(word, VERBS)
     complain("usage: sglctl [-s SOCKET] [-H ssh://USER@HOST] VERB ...")
     complain(f'sglctl: error: there is no verb "{word}"{guess or ";"} `sglctl help` lists them')
     return codes.USAGE

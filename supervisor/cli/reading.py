@@ -8,7 +8,19 @@ import sys
 from supervisor.cli import codes
 from supervisor.cli.connection import LostError, RefusedError, UnreachableError
 from supervisor.cli.duration import words
-from supervisor.cli.text import LogCleaner, as_json, clean, coloured, complain, fitted, local, plain_name, say, width
+from supervisor.cli.text import (
+    LogCleaner,
+    as_json,
+    clean,
+    coloured,
+    complain,
+    complain_unknown,
+    fitted,
+    local,
+    plain_name,
+    say,
+    width,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,6 +51,8 @@ def status(client: Client, options: Namespace) -> int:
         _print_rows(shown, unknown)
         if sys.stdout.isatty() and answer.get("starts"):
             say(starts_line(answer["starts"]))
+    for name in unknown:
+        complain_unknown(name, [server["name"] for server in answer["servers"]])
     if unknown:
         return codes.UNKNOWN
     bad = any(not server["healthy"] if options.check else server["state"] in _DOWN for server in shown)

@@ -8,6 +8,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import TextIO
 
 _WIDTH = 100
@@ -42,6 +43,20 @@ def complain(line: str) -> None:
     """One line about a failure, after what was said before it."""
     sys.stdout.flush()
     sys.stderr.write(f"{clean(line)}\n")
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """`, did you mean "WORD"?`, or nothing when none of them is near."""
+    import difflib  # only for who has mistyped: 4 ms
+
+    near = difflib.get_close_matches(word, known, 1, 0.5)
+    return f', did you mean "{clean(near[0])}"?' if near else ""
+
+
+def complain_unknown(name: str, known: Iterable[str]) -> None:
+    """With a guess, where there is one; beside supervisorctl's line, which scripts read."""
+    if guess := meant(name, known):
+        complain(f"no such server: {name}{guess}")
 
 
 def complain_each(before: str, text: str, after: str = "") -> None:

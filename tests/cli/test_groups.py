@@ -80,7 +80,11 @@ async def test_several_logs_cannot_be_followed_at_once(sglctl: Sglctl) -> None:
 
 
 async def test_an_unknown_group_is_told(sglctl: Sglctl, control: FakeControl) -> None:
-    assert await sglctl("stop", "g:piar", "a") == (4, "g:piar: ERROR (no such group)\n", "")
+    assert await sglctl("stop", "g:piar", "a") == (
+        4,
+        "g:piar: ERROR (no such group)\n",
+        'no such group: piar, did you mean "pair"?\n',
+    )
     assert control.requests == []
 
 

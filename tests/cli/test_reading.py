@@ -74,6 +74,14 @@ async def test_status_of_an_unknown_name(sglctl: Sglctl) -> None:
     outcome = await sglctl("status", "none", "kimi")
     assert outcome.out.splitlines()[-1] == "none: ERROR (no such process)"
     assert outcome.out.startswith("kimi ")
+    assert outcome.err == ""
+
+
+@pytest.mark.parametrize("verb", ["status", "start", "stop", "restart", "why", "tail", "wait", "events"])
+async def test_a_mistyped_name_is_guessed(sglctl: Sglctl, verb: str) -> None:
+    outcome = await sglctl(verb, "kmi")
+    assert outcome.code == 4
+    assert outcome.err.endswith('no such server: kmi, did you mean "kimi"?\n')
 
 
 async def test_status_as_json(sglctl: Sglctl) -> None:
@@ -107,7 +115,7 @@ async def test_pid(sglctl: Sglctl) -> None:
     assert await sglctl("pid", "kimi") == (0, "4242\n", "")
     assert await sglctl("pid", "draft") == (3, "0\n", "")
     assert await sglctl("pid", "all") == (0, "4242\n0\n", "")
-    assert await sglctl("pid", "none") == (4, "", "error: no such server: none\n")
+    assert await sglctl("pid", "none") == (4, "", "error: no such server: none; there are kimi, draft\n")
 
 
 async def test_pid_as_json(sglctl: Sglctl) -> None:

@@ -65,7 +65,7 @@ async def test_it_returns_at_once_when_told_to(sglctl: Sglctl) -> None:
 
 
 async def test_unknown_names_and_a_second_one_are_refused(sglctl: Sglctl, control: FakeControl) -> None:
-    assert await sglctl("restart", "--rolling", "c") == (4, "", "error: no such server: c\n")
+    assert await sglctl("restart", "--rolling", "c") == (4, "", "error: no such server: c; there are a, b, g:pair\n")
     control.refuses = "cannot begin: a rolling restart running"
     assert await sglctl("restart", "--rolling", "a") == (1, "", "error: cannot begin: a rolling restart running\n")
     assert (await sglctl("restart", "--rolling", "a", "--grace", "soon")).code == 2
