@@ -36,7 +36,6 @@ class Process(msgspec.Struct, frozen=True):
     session: int
     state: str
     name: str
-    cpu_ticks: int = 0
     threads: int = 1
 
     @property
@@ -187,7 +186,6 @@ def read_stat(pid: int) -> Process | None:
         session=int(field[3]),
         state=field[0].decode(),
         name=before.partition(b"(")[2].decode("utf-8", "backslashreplace"),
-        cpu_ticks=int(field[11]) + int(field[12]),
         threads=int(field[17]),
     )
 
