@@ -8,7 +8,7 @@ import socket
 import sys
 
 from supervisor.cli import codes
-from supervisor.cli.connection import Client, connected, reason
+from supervisor.cli.connection import Client, advise, connected, reason
 from supervisor.cli.text import complain
 
 CHUNK_BYTES = 65536
@@ -19,7 +19,7 @@ def connect(client: Client) -> int:
     try:
         connection = connected(client.path)
     except (OSError, ValueError) as error:
-        complain(f"cannot reach the daemon at {client.path}: {reason(error)}")
+        complain(f"cannot reach the daemon at {client.path}: {reason(error)}{advise(client.path, error)}")
         return codes.UNKNOWN
     with connection, selectors.DefaultSelector() as selector:
         connection.settimeout(None)  # both ends have time-outs of their own

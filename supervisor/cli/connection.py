@@ -23,6 +23,7 @@ ANSWER_TIMEOUT_S = 30.0
 HEAD_BYTES_MAX = 64 * 1024
 AGAIN = 3  # times a daemon is asked whether it is there that has cut an answer
 AGAIN_S = 0.1
+_UNIT_STATUS = "systemctl status sglang-supervisor"
 
 
 class UnreachableError(Exception):
@@ -54,6 +55,7 @@ class Client:
     def __init__(self, path: str, dial: Dial | None = None) -> None:
         self.path = path
         self._dial = dial or self._connect
+        self._local = dial is None
 
     def get(self, target: str, timeout_s: float | None = ANSWER_TIMEOUT_S) -> Any:
         """The JSON answer. Raises RefusedError or UnreachableError."""
@@ -93,7 +95,8 @@ class Client:
         try:
             connection, after = self._dial()
         except (OSError, ValueError) as error:
-            raise UnreachableError(f"cannot reach the daemon at {self.path}: {reason(error)}") from None
+            advice = advise(self.path, error) if self._local else ""
+            raise UnreachableError(f"cannot reach the daemon at {self.path}: {reason(error)}{advice}") from None
         answer = Answer(connection, self.path, after)
         try:
             connection.settimeout(timeout_s)
@@ -232,6 +235,37 @@ def reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     return getattr(error, "strerror", None) or str(error)
+
+
+def advise(path: str, error: Exception) -> str:
+    """What to do next about a socket of this host that nobody could connect to."""
+    match error:
+        case FileNotFoundError():
+            return f"; is it running ({_UNIT_STATUS})? Another socket than this is named with -s or SGLSUP_SOCKET"
+        case ConnectionRefusedError():
+            return f"; it has ended, and its socket is left: {_UNIT_STATUS}"
+        case PermissionError():
+            return f"; {_whose(path)}"
+        case _:
+            return ""
+
+
+def _whose(path: str) -> str:
+    """Who may connect, as far as the socket, or what it lies in, can be seen."""
+    import grp
+    import stat
+
+    try:
+        found = os.stat(path)
+    except OSError:
+        return f"you may not enter {os.path.dirname(path) or path}: use sudo"
+    try:
+        group = grp.getgrgid(found.st_gid).gr_name
+    except KeyError:
+        group = str(found.st_gid)
+    if found.st_mode & stat.S_IWGRP:
+        return f"it is for the group {group} (daemon.socket_group), become a member, or use sudo"
+    return "it is for its owner alone (daemon.socket_mode): use sudo"
 
 
 def _broken(error: OSError) -> type[UnreachableError]:

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,10 @@ from supervisor.config import DEFAULT_SOCKET as DAEMON_SOCKET
 from tests.api.fake import FakeControl, snapshot
 from tests.cli.conftest import Sglctl
 
+START = (
+    "; is it running (systemctl status sglang-supervisor)? Another socket than this is named with -s or SGLSUP_SOCKET"
+)
+LEFT = "; it has ended, and its socket is left: systemctl status sglang-supervisor"
 COMMAND = [sys.executable, "-m", "supervisor.cli.main"]
 
 
@@ -64,7 +69,7 @@ def test_the_socket_is_chosen_by_option_then_environment(
 async def test_no_daemon_is_one_line_and_4(sglctl: Sglctl, tmp_path: Path, verb: list[str]) -> None:
     missing = str(tmp_path / "none")
     outcome = await sglctl(*verb, socket=missing)
-    assert outcome == (4, "", f"cannot reach the daemon at {missing}: No such file or directory\n")
+    assert outcome == (4, "", f"cannot reach the daemon at {missing}: No such file or directory{START}\n")
 
 
 async def test_a_stale_socket_is_one_line_and_4(sglctl: Sglctl, tmp_path: Path) -> None:
@@ -72,7 +77,33 @@ async def test_a_stale_socket_is_one_line_and_4(sglctl: Sglctl, tmp_path: Path) 
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
     outcome = await sglctl("status", socket=str(path))
-    assert outcome == (4, "", f"cannot reach the daemon at {path}: Connection refused\n")
+    assert outcome == (4, "", f"cannot reach the daemon at {path}: Connection refused{LEFT}\n")
+
+
+def _told_by_nobody(path: Path) -> str:
+    """What the user `nobody` is told: root may enter everywhere."""
+    script = (
+        "import grp, os, sys; from supervisor.cli.connection import Client, UnreachableError\n"
+        "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"  # the interpreter's files may be out of reach now
+        "try: Client(sys.argv[1]).get('/v1/info')\nexcept UnreachableError as error: print(error)"
+    )
+    ran = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, timeout=30)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_who_may_not_connect_is_told_who_may() -> None:
+    with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX) as listener:
+        path = Path(directory) / "s"
+        listener.bind(str(path))
+        listener.listen()
+        assert f"; you may not enter {directory}: use sudo" in _told_by_nobody(path)
+        Path(directory).chmod(0o755)
+        path.chmod(0o660)
+        assert "; it is for the group root (daemon.socket_group), become a member, or use sudo" in _told_by_nobody(path)
+        path.chmod(0o600)
+        assert "; it is for its owner alone (daemon.socket_mode): use sudo" in _told_by_nobody(path)
 
 
 async def test_an_impossible_path_is_one_line_and_4(sglctl: Sglctl) -> None:
