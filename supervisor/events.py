@@ -149,13 +149,17 @@ class TreeStuck(Event, frozen=True):
 
 
 class RoleDied(Event, frozen=True):
-    """A process with a role (a scheduler rank, the detokenizer) ended while its leader lives on."""
+    """A process with a role (a scheduler rank, the detokenizer) ended while its leader lives on.
+
+    `code` is its exit status, negative for a signal; None when it was reaped, or hidden, before anybody could look.
+    """
 
     attempt: int
     pid: int
     role: str
     rank: str = ""
     with_leader: bool = False  # the leader has ended since: told afterwards, for the cause
+    code: int | None = None
 
 
 class ProcessSample(msgspec.Struct, frozen=True):

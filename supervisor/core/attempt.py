@@ -27,6 +27,7 @@ from supervisor.events import (
     LineMatched,
     Probed,
     ProbeOutcome,
+    RoleDied,
     Spawned,
     StuckProcess,
     TreeEmptied,
@@ -76,6 +77,7 @@ class Attempt:
         self.oom_at = 0.0
         self.kernel_heard = False
         self.first_death = ""  # the process with a role that ended first
+        self.death_code: int | None = None  # how
         self.stop_began: float | None = None
         self.stuck: tuple[StuckProcess, ...] = ()
         self.evidence_path = ""
@@ -133,6 +135,23 @@ class Attempt:
             self.capacity = min(self.capacity or tokens, tokens)
         self._finder.observe(event, self._tracker.rank_stage(event.rank))
         return advance
+
+    def role_died(self, event: RoleDied) -> str:
+        """Take in the death of a process with a role. Answers who it was; the first may explain the others."""
+        words = (event.role, event.rank or self._missing_rank(event), f"(pid {event.pid})")
+        who = " ".join(word for word in words if word)
+        if not self.first_death:
+            self.first_death, self.death_code = who, event.code
+        return who
+
+    def _missing_rank(self, event: RoleDied) -> str:
+        """Who ended before anybody saw its title is the only rank of the log that no process bears; "" when unsure."""
+        bearers = [
+            set(one.rank.split()) for one in self.vitals.processes if one.role == event.role and one.pid != event.pid
+        ]
+        ranks = [rank.rank for rank in self.view().ranks if rank.rank]
+        missing = [rank for rank in ranks if not any(set(rank.split()) <= bearer for bearer in bearers)]
+        return missing[0] if len(missing) == 1 and all(bearers) and bearers else ""
 
     def probed(self, event: Probed, now: float, *, draining: bool) -> None:
         """Take in one probe's outcome."""
@@ -327,6 +346,7 @@ class Attempt:
             permanent=self.permanent,
             oom=self.oom if now - self.oom_at < _OOM_RECENT_S else None,
             kernel_heard=self.kernel_heard,
+            death_code=self.death_code,
         )
         self.diagnosis = end_cause(self._finder, self._profile, end)
         return self.diagnosis

@@ -17,6 +17,10 @@ _GUESS = 0.4  # an exit by signal 9 alone: the kernel, an operator and the engin
 _SEEN = 0.8
 CANNOT_EXECUTE = "cannot-execute"  # no class of a log: the command never ran
 _NO_EVIDENCE_REMEDY = "The log does not hold the cause: look at its last lines (sglctl tail) and at the kernel's log."
+_VANISHED_REMEDY = (
+    "A process of the server vanished without a word: look at the kernel's log for a kill or a crash "
+    "(dmesg -T | grep -iE 'oom|killed|segfault')."
+)
 
 
 class EndKind(enum.StrEnum):
@@ -42,24 +46,34 @@ class End(NamedTuple):
     permanent: bool  # of a spawn that failed: no retry can help
     oom: HostOomKilled | None  # lately
     kernel_heard: bool  # the kernel's word on an OOM kill would have reached us
+    death_code: int | None = None  # of the process with a role that ended first
 
 
 def end_cause(finder: CauseFinder, profile: Profile, end: End) -> DiagnosisView:
     """The diagnosis of an ended attempt, or of one that we are about to end."""
-    # A server that we judged stalled was alive until our own kill: its exit status tells of us, not of it.
-    stalled = end.kind is EndKind.STALL
-    code = None if stalled else end.code
-    told = finder.conclude(code, end.signals, alive=stalled or not end.exited, stage=end.stage)
+    stalled, dead = end.kind is EndKind.STALL, end.kind is EndKind.DEAD
+    # Whom we judged stalled or dead was alive until our own kill: his exit status and our signals tell of us, not of
+    # him. What tells of a dead one is how the process ended whose end he did not survive.
+    code = end.death_code if dead else None if stalled else end.code
+    signals = frozenset[int]() if dead else end.signals
+    told = finder.conclude(code, signals, alive=stalled or not (dead or end.exited), stage=end.stage)
     if end.oom is not None:
         return _by_the_kernel(profile, end.oom)
     if end.kind is EndKind.SPAWN:
         return _never_ran(end)
     if told.cause == HOST_OOM:
         own_word = bool(told.evidence) and finder.clues.said_fatal
-        return _unproven_oom(told, None if own_word else code, kernel_heard=end.kernel_heard)
+        told = _unproven_oom(told, None if own_word else code, kernel_heard=end.kernel_heard)
     if stalled and not _explains(profile, told):
         return _seen_stalled(profile, end)
-    return told
+    return _seen_dead(told, end) if dead and not told.evidence else told
+
+
+def _seen_dead(told: DiagnosisView, end: End) -> DiagnosisView:
+    """The log names no cause: what we saw is the evidence, and says where to look on."""
+    if told.cause == NO_EVIDENCE:
+        told = replace(told, remedy=_VANISHED_REMEDY)
+    return replace(told, evidence=end.reason)
 
 
 def _explains(profile: Profile, told: DiagnosisView) -> bool:

@@ -68,6 +68,11 @@ class Vitals:
             for pid, process in stuck.items()
         }
 
+    @property
+    def processes(self) -> tuple[ProcessSample, ...]:
+        """The leader and those with a role, at the last look."""
+        return self._tree[1].processes if self._tree is not None else ()
+
     def _compare(self, last: TreeSampled, sample: TreeSampled, span_s: float, now: float) -> None:
         self.cores = max(0.0, sample.cpu_s - last.cpu_s) / span_s
         self.read_bytes_s = max(0, sample.read_bytes - last.read_bytes) / span_s

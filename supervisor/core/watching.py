@@ -86,10 +86,9 @@ class Watcher:
 
     def role_died(self, event: RoleDied) -> None:
         """A process without which the server is dead has ended; its leader may need a minute to notice, or never."""
-        who = f"{event.role} {event.rank} (pid {event.pid})".replace("  ", " ")
-        self._desk.current().first_death = self._desk.current().first_death or who
+        who = self._desk.current().role_died(event)
         if not event.with_leader:
-            self._last_words(f"{who} is gone")
+            self._last_words(f"{who} is gone{_how(event.code)}")
 
     def fatal_line_over(self) -> None:
         """The engine had its time for a dump of its own."""
@@ -234,3 +233,9 @@ class Watcher:
         self._observed.add(detector)
         self.would_have_killed[detector] = self.would_have_killed.get(detector, 0) + 1
         self._desk.do(Announce("detector", "", detector, f"would have killed: {reason}", self._desk.number))
+
+
+def _how(code: int | None) -> str:
+    if code is None:
+        return ""
+    return f" (signal {-code})" if code < 0 else f" (status {code})"

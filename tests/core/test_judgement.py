@@ -11,6 +11,7 @@ from supervisor.config import DetectorMode
 from supervisor.core.lifecycle import State
 from supervisor.core.outlook import ready_at
 from supervisor.core.settings import DetectorSettings, PhaseLimit, RestartSettings, ServingSettings
+from supervisor.snapshot import IncidentView
 from tests.core.test_server import CAPTURING, LOADED, LOADING, READY, healthy
 from tests.core.world import SETTINGS, World
 
@@ -513,3 +514,69 @@ def test_memory_is_only_called_back_where_there_was_a_device_to_look_at() -> Non
     world.settle()
     assert world.facts_now.stop.empty_s is not None
     assert world.facts_now.stop.free_s is None
+
+
+# --- a process with a role that ended by itself: our own TERM afterwards is never the cause ----------------------------
+
+
+def died(code: int | None, rank: str = "TP1", *, kernel_heard: bool = False) -> IncidentView:
+    """The story of a start whose rank is gone: we ask the leader to end, which it does by our signal."""
+    world, tree = capturing()
+    world.silent.add(a.KillTree)
+    tree.processes = (
+        e.ProcessSample(10, "S"),
+        e.ProcessSample(11, "Z", "scheduler", rank),
+        e.ProcessSample(12, "S", "scheduler", "TP0"),
+    )
+    tree.run(5)
+    world.tell(e.RoleDied(1, 11, "scheduler", rank, code=code))
+    world.until(world.now + 300)
+    assert world.done(a.SignalTree) == [a.SignalTree(1, 15)]
+    world.tell(e.Exited(1, -15))
+    world.tell(e.TreeEmptied(1, kernel_heard=kernel_heard))
+    (incident,) = world.facts_now.incidents
+    assert incident.diagnosis.evidence == incident.reason
+    return incident
+
+
+def test_a_killed_rank_is_not_blamed_on_our_own_term() -> None:
+    incident = died(-9)
+    assert incident.diagnosis.cause == "host-oom-killed"
+    assert incident.diagnosis.confidence <= 0.4
+    assert incident.diagnosis.restart == "maybe"
+    assert "dmesg" in incident.diagnosis.remedy
+    assert incident.reason == "dead: scheduler TP1 (pid 11) is gone (signal 9)"
+
+
+def test_a_killed_rank_that_the_kernel_knows_nothing_of_is_somebodys_sigkill() -> None:
+    incident = died(-9, kernel_heard=True)
+    assert incident.diagnosis.cause == "external-termination"
+    assert "Somebody's SIGKILL" in incident.diagnosis.remedy
+
+
+@pytest.mark.parametrize(
+    ("code", "cause", "word"),
+    [
+        (-11, "native-crash", ""),
+        (-15, "external-termination", "SIGTERM"),
+        (1, "insufficient-evidence", "dmesg"),
+        (None, "insufficient-evidence", "dmesg"),
+    ],
+)
+def test_how_the_rank_ended_tells_the_cause(code: int | None, cause: str, word: str) -> None:
+    incident = died(code)
+    assert incident.diagnosis.cause == cause
+    assert word in incident.diagnosis.remedy
+
+
+def test_a_rank_that_ended_before_its_title_was_read_is_the_one_that_the_log_knows_and_nobody_bears() -> None:
+    assert "scheduler TP1 (pid 11)" in died(-9, rank="").reason
+
+
+def test_a_last_word_of_the_log_is_not_blamed_on_our_own_term_either() -> None:
+    world, _ = capturing()
+    world.log("[2026-11-29 10:41:00] Received sigquit from a child process. It usually means the child failed.")
+    world.until(world.now + 300)
+    (incident, *_) = world.facts_now.incidents
+    assert incident.diagnosis.cause == "insufficient-evidence"
+    assert "sigquit" in incident.diagnosis.evidence
