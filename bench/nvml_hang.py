@@ -12,7 +12,8 @@ import anyio
 
 from bench.harness import Measurement, bench
 from supervisor.devices import GpuBlind, GpuSample
-from supervisor.edge.gpu_feed import FeedTimings, GpuFeed, launch_child
+from supervisor.edge.gpu.feed import FeedTimings, GpuFeed
+from supervisor.edge.gpu.process import launch_reader
 from tests.nvml.fake import FakeNvml, build, client_environment, compiler
 
 GPUS = 8
@@ -101,7 +102,7 @@ async def slow_call_on_the_loop() -> float:
 
 
 def feed_of(machine: FakeNvml) -> GpuFeed:
-    return GpuFeed(FeedTimings(backoff_s=60), partial(launch_child, environment=client_environment(machine)))
+    return GpuFeed(FeedTimings(backoff_s=60), partial(launch_reader, environment=client_environment(machine)))
 
 
 async def next_sample(feed: GpuFeed) -> GpuSample:

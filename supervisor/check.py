@@ -15,7 +15,7 @@ import msgspec
 from supervisor.config import DEFAULT_ENGINE, Config, ConfigError, GpuPlan, ServerConfig, load, mask_command
 from supervisor.core.lint import Finding, lint
 from supervisor.devices import GpuAbsent, GpuBlind, GpuSample
-from supervisor.edge.gpu_feed import GpuFeed
+from supervisor.edge.gpu.feed import GpuFeed
 from supervisor.edge.listener import COMMAND_CHARACTERS, PortHolder, holder
 from supervisor.output import for_a_reader
 from supervisor.ports import PortUse

@@ -21,7 +21,7 @@ from supervisor.core.gpus.attribution import FOREIGN, SERVER
 from supervisor.core.gpus.book import Claim, Culprit, DeviceBook, Lease, LeaseRefused, Rules
 from supervisor.core.gpus.views import GpusView
 from supervisor.devices import DeviceRecord, GpuReport, GpuSample, ProcessOwner, QuarantineRecord, XidSeen
-from supervisor.edge.gpu_feed import GpuFeed
+from supervisor.edge.gpu.feed import GpuFeed
 from supervisor.edge.holders import identify
 from supervisor.edge.process.scan import read_stat
 from supervisor.events import DevicesChecked

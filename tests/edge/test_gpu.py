@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from supervisor.devices import Gpu, GpuAbsent, GpuBlind, GpuProcess, GpuReport, GpuSample, XidSeen
-from supervisor.edge.gpu import INITIAL_PID_NAMESPACE, is_alive
+from supervisor.edge.gpu.nvml import INITIAL_PID_NAMESPACE, is_alive
 from tests.nvml.fake import (
     DRIVER_NOT_LOADED,
     FUNCTION_NOT_FOUND,
@@ -388,7 +388,7 @@ def test_outside_a_container_the_pid_namespace_is_the_first(reader: Reader) -> N
 
 def test_the_child_imports_little(fake_nvml: FakeNvml) -> None:
     """Its memory counts in the daemon's: nothing but the standard library and pynvml."""
-    code = "import sys, supervisor.edge.gpu; print(*sys.modules)"
+    code = "import sys, supervisor.edge.gpu.__main__; print(*sys.modules)"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
     loaded = {name.partition(".")[0] for name in answer.stdout.split()}
     assert not loaded & {"anyio", "asyncio", "msgspec", "httpx", "structlog", "psutil", "subprocess"}

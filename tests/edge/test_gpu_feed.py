@@ -13,7 +13,8 @@ import msgspec
 import pytest
 
 from supervisor.devices import GpuAbsent, GpuBlind, GpuReport, GpuSample, XidSeen
-from supervisor.edge.gpu_feed import Child, FeedTimings, GpuFeed, Sight, launch_child
+from supervisor.edge.gpu.feed import FeedTimings, GpuFeed, Sight
+from supervisor.edge.gpu.process import ReaderProcess, launch_reader
 from tests.nvml.fake import DRIVER_NOT_LOADED, UNINITIALIZED, FakeNvml, client_environment
 
 # Short silences and pauses; periods long enough that a sample comes when asked for.
@@ -25,16 +26,16 @@ LIMIT_S = 20
 
 
 @pytest.fixture
-def launch(fake_nvml: FakeNvml) -> Callable[[float], Child]:
-    return lambda period_s: launch_child(period_s, client_environment(fake_nvml))
+def launch(fake_nvml: FakeNvml) -> Callable[[float], ReaderProcess]:
+    return lambda period_s: launch_reader(period_s, client_environment(fake_nvml))
 
 
-def script(code: str, environment: dict[str, str] | None = None) -> Callable[[float], Child]:
+def script(code: str, environment: dict[str, str] | None = None) -> Callable[[float], ReaderProcess]:
     """A child that says what the test wants."""
 
-    def launch(period_s: float) -> Child:
+    def launch(period_s: float) -> ReaderProcess:
         command = [sys.executable, "-c", code]
-        return Child(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0))
+        return ReaderProcess(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0))
 
     return launch
 
@@ -61,7 +62,7 @@ def exists(pid: int) -> bool:
 
 
 @pytest.fixture
-async def steady(launch: Callable[[float], Child]) -> AsyncIterator[GpuFeed]:
+async def steady(launch: Callable[[float], ReaderProcess]) -> AsyncIterator[GpuFeed]:
     async with GpuFeed(STEADY, launch) as feed:
         yield feed
 
@@ -96,7 +97,7 @@ async def test_relaxing_again_and_again_asks_for_nothing(steady: GpuFeed) -> Non
     assert silence.cancelled_caught
 
 
-async def test_samples_come_by_themselves_once_a_period(launch: Callable[[float], Child]) -> None:
+async def test_samples_come_by_themselves_once_a_period(launch: Callable[[float], ReaderProcess]) -> None:
     async with GpuFeed(msgspec.structs.replace(STEADY, active_s=0.01), launch) as feed:
         times = [(await sample(feed)).at for _ in range(5)]
     assert times == sorted(times)
@@ -119,7 +120,7 @@ async def test_it_is_an_async_iterator(steady: GpuFeed) -> None:
             break
 
 
-async def test_closing_ends_the_child(launch: Callable[[float], Child]) -> None:
+async def test_closing_ends_the_child(launch: Callable[[float], ReaderProcess]) -> None:
     async with GpuFeed(STEADY, launch) as feed:
         await sample(feed)
         pid = feed.status.pid
@@ -145,7 +146,7 @@ async def test_giving_up_a_wait_loses_nothing(fake_nvml: FakeNvml, steady: GpuFe
 
 
 async def test_a_driver_call_that_hangs_makes_blind_and_a_mended_driver_seeing(
-    fake_nvml: FakeNvml, launch: Callable[[float], Child]
+    fake_nvml: FakeNvml, launch: Callable[[float], ReaderProcess]
 ) -> None:
     async with GpuFeed(TIMINGS, launch) as feed:
         await sample(feed)
@@ -165,7 +166,7 @@ async def test_a_driver_call_that_hangs_makes_blind_and_a_mended_driver_seeing(
 
 
 async def test_a_driver_that_hangs_at_its_start_is_given_longer(
-    fake_nvml: FakeNvml, launch: Callable[[float], Child]
+    fake_nvml: FakeNvml, launch: Callable[[float], ReaderProcess]
 ) -> None:
     fake_nvml.hang("nvmlInitWithFlags")
     async with GpuFeed(msgspec.structs.replace(TIMINGS, first_line_s=0.8), launch) as feed:
@@ -175,7 +176,7 @@ async def test_a_driver_that_hangs_at_its_start_is_given_longer(
 
 
 async def test_a_later_reader_is_given_as_long_as_the_driver_was_seen_to_need(
-    fake_nvml: FakeNvml, launch: Callable[[float], Child]
+    fake_nvml: FakeNvml, launch: Callable[[float], ReaderProcess]
 ) -> None:
     timings = msgspec.structs.replace(TIMINGS, first_line_s=60, again_min_s=0.5, again_times=0)
     async with GpuFeed(timings, launch) as feed:
@@ -192,7 +193,7 @@ async def test_a_later_reader_is_given_as_long_as_the_driver_was_seen_to_need(
 
 
 async def test_hurry_shortens_the_wait_of_a_silence_that_has_begun(
-    fake_nvml: FakeNvml, launch: Callable[[float], Child]
+    fake_nvml: FakeNvml, launch: Callable[[float], ReaderProcess]
 ) -> None:
     slow = FeedTimings(active_s=0.1, idle_s=600, silent_periods=3, silent_min_s=0.2, backoff_s=0.01)
     async with GpuFeed(slow, launch) as feed, anyio.create_task_group() as tasks:
@@ -215,7 +216,7 @@ class Clock:
 
 
 async def test_the_quiet_of_a_long_period_is_no_silence_when_a_stop_wants_an_answer(
-    launch: Callable[[float], Child],
+    launch: Callable[[float], ReaderProcess],
 ) -> None:
     """Seen on two H200: half of all stops found the feed "silent for 9.2 s", and proved no memory free."""
     clock = Clock()
@@ -231,7 +232,7 @@ async def test_the_quiet_of_a_long_period_is_no_silence_when_a_stop_wants_an_ans
 
 
 async def test_who_asks_again_and_again_does_not_put_off_the_end_of_a_silence(
-    fake_nvml: FakeNvml, launch: Callable[[float], Child]
+    fake_nvml: FakeNvml, launch: Callable[[float], ReaderProcess]
 ) -> None:
     clock = Clock()
     timings = FeedTimings(active_s=1, idle_s=600, silent_periods=3, silent_min_s=5, backoff_s=0.01)
@@ -293,14 +294,14 @@ async def test_a_child_that_talks_nonsense_is_no_more_than_blindness(code: str, 
 
 
 async def test_a_child_that_cannot_be_started_is_blindness() -> None:
-    def refuse(period_s: float) -> Child:
+    def refuse(period_s: float) -> ReaderProcess:
         raise OSError(24, "Too many open files")
 
     async with GpuFeed(STEADY, refuse) as feed:
         assert await blind(feed) == "cannot start the GPU reader: [Errno 24] Too many open files"
 
 
-async def test_a_reader_of_the_feed_that_is_slow_itself_is_no_silence(launch: Callable[[float], Child]) -> None:
+async def test_a_reader_of_the_feed_that_is_slow_itself_is_no_silence(launch: Callable[[float], ReaderProcess]) -> None:
     async with GpuFeed(msgspec.structs.replace(TIMINGS, active_s=0.05), launch) as feed:
         await sample(feed)
         time.sleep(0.6)  # noqa: ASYNC251 - longer than the silence that is borne
@@ -311,7 +312,7 @@ async def test_a_reader_of_the_feed_that_is_slow_itself_is_no_silence(launch: Ca
 # --- a child that cannot be killed ---
 
 
-class Undead(Child):
+class Undead(ReaderProcess):
     """Sleeps in the kernel: SIGKILL does not end it, as far as the feed can see."""
 
     buried = False
@@ -330,7 +331,7 @@ class Undead(Child):
 async def test_children_that_survive_the_kill_are_left_behind_three_at_most() -> None:
     children: list[Undead] = []
 
-    def launch(period_s: float) -> Child:
+    def launch(period_s: float) -> ReaderProcess:
         command = [sys.executable, "-c", "input()"]
         children.append(Undead(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)))
         return children[-1]
@@ -367,7 +368,7 @@ async def test_no_gpu_is_absent_and_nothing_runs(fake_nvml: FakeNvml, steady: Gp
 
 
 async def test_a_start_that_wants_gpus_looks_again_for_a_driver_loaded_since(
-    fake_nvml: FakeNvml, launch: Callable[[float], Child]
+    fake_nvml: FakeNvml, launch: Callable[[float], ReaderProcess]
 ) -> None:
     fake_nvml.fail("nvmlInitWithFlags", DRIVER_NOT_LOADED)
     async with GpuFeed(STEADY, launch) as feed, anyio.create_task_group() as tasks:
@@ -378,7 +379,7 @@ async def test_a_start_that_wants_gpus_looks_again_for_a_driver_loaded_since(
 
 
 async def test_absence_is_looked_into_again_after_a_while(
-    fake_nvml: FakeNvml, launch: Callable[[float], Child]
+    fake_nvml: FakeNvml, launch: Callable[[float], ReaderProcess]
 ) -> None:
     fake_nvml.fail("nvmlInitWithFlags", DRIVER_NOT_LOADED)
     async with GpuFeed(msgspec.structs.replace(STEADY, absent_retry_s=0.05), launch) as feed:
@@ -390,7 +391,9 @@ async def test_absence_is_looked_into_again_after_a_while(
 # --- what it costs the loop ---
 
 
-async def test_the_loop_never_waits_for_the_driver(fake_nvml: FakeNvml, launch: Callable[[float], Child]) -> None:
+async def test_the_loop_never_waits_for_the_driver(
+    fake_nvml: FakeNvml, launch: Callable[[float], ReaderProcess]
+) -> None:
     """A call that hangs for good, and a child killed for it: the loop's own clock goes on all the while."""
     turns = 0
 

@@ -26,7 +26,7 @@ import pynvml
 from supervisor.config import GpuPlan
 from supervisor.core.gpus.book import Claim, DeviceBook, Finding
 from supervisor.devices import GpuBlind, GpuReport, GpuSample
-from supervisor.edge.gpu_feed import FeedTimings, GpuFeed
+from supervisor.edge.gpu.feed import FeedTimings, GpuFeed
 from supervisor.edge.holders import identify
 
 GIB = 1 << 30

@@ -24,7 +24,7 @@ STDLIB = (
 )
 INIT = "pynvml.nvmlInit()\n"
 SAMPLE = (
-    "from supervisor.edge.gpu import Reader\nreader = Reader(pynvml)\nfor _ in range(5): json.dumps(reader.sample())\n"
+    "from supervisor.edge.gpu.nvml import Reader\nreader = Reader(pynvml)\nfor _ in range(5): json.dumps(reader.sample())\n"
 )
 EVENTS = (
     "events = reader.subscribe()\nthreading.Thread(target=lambda: list(reader.xids(events)), daemon=True).start()\n"

@@ -1,25 +1,22 @@
 """Feeds what the GPU reader child says, and survives whatever happens to it.
 
-A driver call that hangs costs us the child (`edge/gpu.py`), never the daemon: silence is reported as `GpuBlind`, the
+A driver call that hangs costs us the child (`__main__.py`), never the daemon: silence is reported as `GpuBlind`, the
 child is killed and replaced. One that cannot be killed (it sleeps in the kernel) is abandoned, a few times at most.
 """
 
 from __future__ import annotations
 
-import contextlib
 import enum
-import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 
 import anyio
 import msgspec
 
 from supervisor.devices import GpuAbsent, GpuBlind, GpuReport, GpuSample, XidSeen
+from supervisor.edge.gpu.process import ReaderProcess, launch_reader
 
 LINE_LIMIT = 1 << 20  # bytes; sixteen GPUs with a hundred processes each stay below a fifth of it
 GOOD_LINES = 10  # so many samples of one child, and the next failure starts with the shortest pause again
@@ -61,85 +58,6 @@ class FeedStatus(msgspec.Struct, frozen=True):
     abandoned: tuple[int, ...]
 
 
-class Child:
-    """The reader process: its lines, its period, its end."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
-        if process.stdin is None or process.stdout is None:
-            raise ValueError("the GPU reader needs pipes for its input and output")
-        self._input, self._output = process.stdin, process.stdout
-        os.set_blocking(self._input.fileno(), False)
-        os.set_blocking(self._output.fileno(), False)
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._process.pid
-
-    @property
-    def output(self) -> int:
-        """The descriptor to wait for."""
-        return self._output.fileno()
-
-    def read(self) -> bytes | None:
-        """What has arrived; b"" at the end of its output, None when nothing has come."""
-        try:
-            return os.read(self.output, 1 << 16)
-        except BlockingIOError:
-            return None
-
-    def tell(self, period_s: float) -> None:
-        """Sets the period and asks for a sample at once."""
-        # A dead child shows at its output, and a full pipe is one that hangs: both are noticed there.
-        with contextlib.suppress(BrokenPipeError, BlockingIOError):
-            os.write(self._input.fileno(), f"{period_s}\n".encode())
-
-    def kill(self) -> None:
-        """SIGKILL; a child in an uninterruptible sleep dies later or never."""
-        self._process.kill()
-
-    def exit_code(self) -> int | None:
-        """None while it lives. Reaps it."""
-        return self._process.poll()
-
-    async def ended(self) -> None:
-        """Waits for its end, however long: the caller sets the limit."""
-        try:
-            handle = os.pidfd_open(self.pid)  # not reaped yet, so the number is still its own
-        except OSError:  # a kernel without it (some sandboxes)
-            await self._poll()
-            return
-        try:
-            await anyio.wait_readable(handle)
-        finally:
-            os.close(handle)
-
-    async def _poll(self) -> None:
-        while self.exit_code() is None:  # noqa: ASYNC110 - nothing there tells of a process's end
-            await anyio.sleep(0.02)
-
-    def close(self) -> None:
-        """Closes our ends of its pipes: for a living child the end of its input is the order to leave."""
-        with contextlib.suppress(BrokenPipeError):
-            self._input.close()
-        self._output.close()
-
-
-def launch_child(period_s: float, environment: Mapping[str, str] | None = None) -> Child:
-    """Starts the reader in a session of its own, so that no signal of our terminal reaches it."""
-    command = [sys.executable, "-m", "supervisor.edge.gpu", str(period_s), str(os.getpid())]
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        bufsize=0,
-        env=environment,
-        start_new_session=True,
-    )
-    return Child(process)
-
-
 class GpuFeed:
     """An async iterator of `GpuReport`, to be closed with `async with`. One reader at a time.
 
@@ -149,21 +67,21 @@ class GpuFeed:
     def __init__(
         self,
         timings: FeedTimings | None = None,
-        launch: Callable[[float], Child] = launch_child,
+        launch: Callable[[float], ReaderProcess] = launch_reader,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._timings = timings or FeedTimings()
         self._launch = launch
         self._clock = clock
         self._period_s = self._timings.active_s
-        self._child: Child | None = None
+        self._child: ReaderProcess | None = None
         self._decoder = msgspec.json.Decoder(GpuReport)
         self._buffer = b""
         self._last_line = self._asked = self._next_launch = clock()
         self._lines = self._failures = self._restarts = 0
         self._launched = clock()
         self._woke_in_s: float | None = None  # how long a reader took for its first line
-        self._abandoned: list[Child] = []
+        self._abandoned: list[ReaderProcess] = []
         self._scope: anyio.CancelScope | None = None
         self._sight, self._since, self._reason = Sight.BLIND, clock(), "not looked yet"
 
@@ -279,7 +197,7 @@ class GpuFeed:
         with anyio.move_on_after(max(0.0, self._wait_limit())) as self._scope:
             await anyio.sleep_forever()
 
-    async def _read(self, child: Child) -> bytes | None:
+    async def _read(self, child: ReaderProcess) -> bytes | None:
         """Bytes, b"" at the end, None when the child has been silent for too long."""
         with anyio.move_on_after(max(0.0, self._wait_limit())) as self._scope:
             while (data := child.read()) is None:
@@ -333,7 +251,7 @@ class GpuFeed:
     def _silence(self) -> str:
         return f"{self._clock() - self._last_line:.1f} s"
 
-    async def _obituary(self, child: Child) -> str:
+    async def _obituary(self, child: ReaderProcess) -> str:
         await self._wait_for(child)
         match child.exit_code():
             case None:
@@ -347,7 +265,7 @@ class GpuFeed:
         if self._child is not None:
             await self._drop(self._child)
 
-    async def _drop(self, child: Child) -> None:
+    async def _drop(self, child: ReaderProcess) -> None:
         """Kills it and waits a little for its end; a child that stays is left behind, and counted."""
         self._child = None
         self._abandoned.append(child)  # before the wait, which may be cancelled
@@ -356,7 +274,7 @@ class GpuFeed:
         await self._wait_for(child)
         self._reap()
 
-    async def _wait_for(self, child: Child) -> None:
+    async def _wait_for(self, child: ReaderProcess) -> None:
         if child.exit_code() is None:
             with anyio.move_on_after(self._timings.reap_s):
                 await child.ended()

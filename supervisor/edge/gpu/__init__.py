@@ -1,0 +1,1 @@
+"""Looks at the GPUs through a process that may hang, and is then given up."""
