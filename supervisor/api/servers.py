@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal as signals
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal
 
 import anyio
@@ -15,6 +16,8 @@ from supervisor.api.control import Clock, Request
 from supervisor.api.operation import Call, Operation, RefusedError, answer, names, printable, unknown_server
 from supervisor.api.public import public_server
 from supervisor.api.words import SIGNALABLE, UP, describe, is_healthy, state_of
+from supervisor.config.groups import Ties, ties
+from supervisor.core.fleet.ends import dependants
 from supervisor.events import (
     PauseRequested,
     RestartRequested,
@@ -86,16 +89,34 @@ def _shown(call: Call, snapshot: ServerSnapshot, clock: Clock) -> wire.Server:
 
 async def start(call: Call) -> Response:
     changed = state_of(call.snapshot) not in UP
-    return await _accept(call, changed, StartRequested(by=call.by, force=call.body.force))
+    left_down = [one for one in _dependants(call, call.name) if not _wanted(call, one)]
+    return await _accept(call, changed, StartRequested(by=call.by, force=call.body.force), left_down)
 
 
 async def stop(call: Call) -> Response:
     changed = call.snapshot.goal == "up" or call.snapshot.lifecycle.value != "stopped"
-    return await _accept(call, changed, StopRequested(by=call.by, grace_s=call.body.grace_s))
+    along = [one for one in _dependants(call, call.name) if _wanted(call, one)]
+    return await _accept(call, changed, StopRequested(by=call.by, grace_s=call.body.grace_s), along)
 
 
 async def restart(call: Call) -> Response:
-    return await _accept(call, True, RestartRequested(by=call.by, reason=call.body.reason))
+    mates = _ties(call).get(call.name, Ties()).mates
+    along = dict.fromkeys([other for one in (call.name, *mates) for other in (*_dependants(call, one), *mates)])
+    wanted = [one for one in along if one != call.name and _wanted(call, one)]
+    return await _accept(call, True, RestartRequested(by=call.by, reason=call.body.reason), wanted)
+
+
+def _ties(call: Call) -> Mapping[str, Ties]:
+    return ties(call.control.config())
+
+
+def _dependants(call: Call, name: str) -> tuple[str, ...]:
+    return dependants(_ties(call), name)
+
+
+def _wanted(call: Call, name: str) -> bool:
+    snapshot = call.control.snapshot(name)
+    return snapshot is not None and snapshot.goal == "up"
 
 
 async def send_signal(call: Call) -> Response:
@@ -114,12 +135,12 @@ async def resume(call: Call) -> Response:
     return await _accept(call, call.snapshot.maintenance is not None, ResumeRequested(by=call.by))
 
 
-async def _accept(call: Call, changed: bool, event: Request) -> Response:
+async def _accept(call: Call, changed: bool, event: Request, also: Iterable[str] = ()) -> Response:
     try:
         await call.control.request(call.name, event)
     except KeyError:
         raise unknown_server(call.name, names(call.control)) from None
-    return answer(wire.Accepted(changed, wire.server(call.snapshot, call.control.clock())), 202)
+    return answer(wire.Accepted(changed, wire.server(call.snapshot, call.control.clock()), tuple(also)), 202)
 
 
 def signal_number(signal: str | int) -> int:

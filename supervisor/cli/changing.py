@@ -20,43 +20,49 @@ if TYPE_CHECKING:
 
 def start(client: Client, options: Namespace) -> int:
     """`NAME: started` as soon as the daemon has begun; with --wait when requests may come."""
+    asked = _expand(client, options.names)
 
     def one(name: str) -> int:
         answer = client.post(f"/v1/servers/{segment(name)}/start", {"force": options.force})
         if not answer["changed"] and not options.wait:
             say(f"{clean(name)}: ERROR (already started)")
             return codes.OK  # as supervisorctl has it
+        _tell_others(answer, name, asked, "still down: it requires {}, which is started without it")
         return codes.OK if options.wait else _done(name, "started")
 
     def healthy(name: str) -> int:
         return _reach(client, name, "healthy", options.timeout, "started")
 
-    return _each(client, options.names, one, healthy if options.wait else None)
+    return _each(client, list(asked), one, healthy if options.wait else None)
 
 
 def stop(client: Client, options: Namespace) -> int:
     """`NAME: stopped` when its last process is gone and its devices are free, as supervisorctl waits too."""
+    asked = _expand(client, options.names)
 
     def one(name: str) -> int:
         answer = client.post(f"/v1/servers/{segment(name)}/stop")
         if not answer["changed"]:
             say(f"{clean(name)}: ERROR (not running)")
             return codes.OK
+        _tell_others(answer, name, asked, "stopping, too: it requires {}")
         if options.no_wait:
             return _done(name, "stopping")
         return _reach(client, name, "stopped", options.timeout, "stopped")
 
-    return _each(client, options.names, one)
+    return _each(client, list(asked), one)
 
 
 def drain(client: Client, options: Namespace) -> int:
     """`NAME: drained` when its running requests have ended and it is gone; exit 5 when some had to be cut off."""
+    asked = _expand(client, options.names)
 
     def one(name: str) -> int:
         answer = client.post(f"/v1/servers/{segment(name)}/stop", {"grace_s": options.timeout})
         if not answer["changed"]:
             say(f"{clean(name)}: ERROR (not running)")
             return codes.OK
+        _tell_others(answer, name, asked, "stopping, too: it requires {}")
         if options.no_wait:
             return _done(name, "draining")
         answer = _ask(client, name, "stopped", None)  # bounded by the daemon, which kills after the time
@@ -65,7 +71,7 @@ def drain(client: Client, options: Namespace) -> int:
             return codes.TIMED_OUT
         return _done(name, "drained") if answer["outcome"] == "reached" else _told(name, answer, "stopped", quiet=False)
 
-    return _each(client, options.names, one)
+    return _each(client, list(asked), one)
 
 
 def _was_cut_off(stop: Any) -> bool:
@@ -80,15 +86,17 @@ def restart(client: Client, options: Namespace) -> int:
         from supervisor.cli.rolling import begin
 
         return begin(client, "restart", options)
+    asked = _expand(client, options.names)
 
     def one(name: str) -> int:
-        client.post(f"/v1/servers/{segment(name)}/restart", {"reason": options.reason})
+        answer = client.post(f"/v1/servers/{segment(name)}/restart", {"reason": options.reason})
+        _tell_others(answer, name, asked, "restarting, too: it goes with {}")
         return codes.OK if options.wait else _done(name, "restarted")
 
     def healthy(name: str) -> int:
         return _reach(client, name, "healthy", options.timeout, "restarted")
 
-    return _each(client, options.names, one, healthy if options.wait else None)
+    return _each(client, list(asked), one, healthy if options.wait else None)
 
 
 def send_signal(client: Client, options: Namespace) -> int:
@@ -156,6 +164,14 @@ def _each(client: Client, names: list[str], one: Callable[[str], int], then: Cal
     if then is not None:
         results |= {name: _tried(then, name) for name, code in results.items() if code == codes.OK}
     return codes.worst(list(results.values()))
+
+
+def _tell_others(answer: Any, name: str, asked: list[str], text: str) -> None:
+    """Of servers that were not named and yet are concerned, once; an earlier daemon names none."""
+    for other in answer.get("also", ()):
+        if other not in asked:
+            asked.append(other)
+            say(f"{clean(other)}: {text.format(clean(name))}")
 
 
 def _tried(one: Callable[[str], int], name: str) -> int:

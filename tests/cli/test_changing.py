@@ -91,6 +91,36 @@ async def test_drain_tells_whether_requests_were_cut_off(
     assert await draining == (code, f"kimi: {line}\n", "")
 
 
+def _draft_requires_kimi(control: FakeControl) -> None:
+    servers = control.configuration.servers
+    draft = replace(servers["draft"], requires=("kimi",))
+    control.configuration = replace(control.configuration, servers={**servers, "draft": draft})
+
+
+@pytest.mark.parametrize(
+    ("verb", "line"),
+    [
+        ("stop", "draft: stopping, too: it requires kimi\nkimi: stopped\n"),
+        ("drain", "draft: stopping, too: it requires kimi\nkimi: drained\n"),
+        ("restart", "draft: restarting, too: it goes with kimi\nkimi: restarted\n"),
+    ],
+)
+async def test_who_goes_along_is_told(sglctl: Sglctl, control: FakeControl, verb: str, line: str) -> None:
+    _draft_requires_kimi(control)
+    await control.put(snapshot("draft", "running"))
+    assert await sglctl(verb, "kimi") == (0, line, "")
+    assert "too" not in (await sglctl(verb, "kimi", "draft")).out
+
+
+async def test_who_stays_down_is_told_at_a_start(sglctl: Sglctl, control: FakeControl) -> None:
+    _draft_requires_kimi(control)
+    await control.put(snapshot("kimi", "stopped"))
+    out = "draft: still down: it requires kimi, which is started without it\nkimi: started\n"
+    assert await sglctl("start", "kimi") == (0, out, "")
+    await control.put(snapshot("kimi", "stopped"))
+    assert await sglctl("start", "all") == (0, "kimi: started\ndraft: started\n", "")
+
+
 async def test_drain_without_waiting_and_of_a_stopped_server(sglctl: Sglctl, control: FakeControl) -> None:
     control.slow_stop = True
     assert await sglctl("drain", "--no-wait", "kimi", "draft") == (

@@ -197,10 +197,15 @@ class Servers(msgspec.Struct, frozen=True):
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """The request was handled; `changed` says whether it meant anything (a start of a started server does not)."""
+    """The request was handled; `changed` says whether it meant anything (a start of a started server does not).
+
+    `also` names those whom it concerns beside the server: a stop and a restart take along who requires it, a start
+    leaves those of them down that are not wanted up.
+    """
 
     changed: bool
     server: Server
+    also: tuple[str, ...] = ()
 
 
 class Waited(msgspec.Struct, frozen=True):
