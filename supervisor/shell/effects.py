@@ -6,7 +6,6 @@ import contextlib
 import signal
 from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -29,7 +28,7 @@ from supervisor.actions import (
 from supervisor.config import EnvironmentRefusedError, ServerConfig, started_with
 from supervisor.core.settings import Settings
 from supervisor.edge import evidence, listener
-from supervisor.edge.process import Limit, SpawnPlan, Tree, new_marker, spawn
+from supervisor.edge.process import Tree, spawn
 from supervisor.events import (
     AnyEvent,
     Exited,
@@ -47,11 +46,11 @@ from supervisor.events import (
 from supervisor.profile import CommandFacts, Profile, api_key
 from supervisor.shell import clock
 from supervisor.shell.dossier import Dossier
-from supervisor.shell.environment import build
 from supervisor.shell.gate import Gate
 from supervisor.shell.guard import Report, guarded
 from supervisor.shell.host import Host
 from supervisor.shell.logfeed import LogFeed
+from supervisor.shell.plan import not_prepared, planned
 from supervisor.shell.premises import Premises
 from supervisor.shell.tidy import tidy
 from supervisor.shell.watch import ServerWatch
@@ -154,7 +153,7 @@ class Effects:
     async def _make(self, action: Spawn) -> None:
         gpus = self._host.devices.leased(self._settings.name)
         try:
-            plan = await anyio.to_thread.run_sync(self._plan, action.attempt, gpus)
+            plan = await anyio.to_thread.run_sync(planned, self._config, self._host, action.attempt, gpus)
             cgroup = self._host.cgroups.server(self._settings.name) if self._host.cgroups else None
             if cgroup:
                 await anyio.to_thread.run_sync(cgroup.prepare)
@@ -162,7 +161,7 @@ class Effects:
             note = Spawned(action.attempt, 0, cgroup=cgroup.path if cgroup else "", log_path=plan.log_path)
             await anyio.to_thread.run_sync(self._host.trees.put, plan.server, plan.marker, note, gpus)
         except (EnvironmentRefusedError, OSError) as problem:
-            await self._post(_not_prepared(action.attempt, problem))
+            await self._post(not_prepared(action.attempt, problem))
             return
         self._dossier.began(plan.environment)
         made = await spawn(plan, cgroup)
@@ -189,29 +188,6 @@ class Effects:
         self._watch = self._watch_of(tree)
         self._begin(self._watch.run)
         self._begin(self._watch_exit, tree, self._exit_posted)
-
-    def _plan(self, attempt: int, gpus: tuple[int, ...]) -> SpawnPlan:
-        path = self._host.log_path(self._settings.name, attempt)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _point_current_to(path)
-        config, limits = self._config, self._config.limits
-        wanted = (("nofile", limits.nofile), ("memlock", limits.memlock))
-        return SpawnPlan(
-            server=self._settings.name,
-            attempt=attempt,
-            command=config.command,
-            environment=build(config, self._host.environment, gpus),
-            log_path=str(path),
-            marker=new_marker(self._settings.name, attempt, self._host.state_dir),
-            directory=config.directory or "/",
-            user=config.user or "",
-            group=config.group or "",
-            umask=config.umask,
-            nice=config.nice or None,
-            oom_score_adj=config.oom_score_adj,
-            limits=tuple(Limit(name, value, value) for name, value in wanted if value is not None),
-            record_path=str(self._host.trees.exit_path(config.name)) if self._host.records_exits else "",
-        )
 
     async def _read_log(self, feed: LogFeed) -> None:
         try:
@@ -369,21 +345,3 @@ class Effects:
         left_s = max(1.0, action.limit_s - (clock.monotonic() - began))
         await self._post(await evidence.keep(msgspec.structs.replace(action, limit_s=left_s), str(bundle), facts))
         await anyio.to_thread.run_sync(evidence.prune, str(self._host.evidence_dir), abandon_on_cancel=True)
-
-
-def _not_prepared(attempt: int, problem: EnvironmentRefusedError | OSError) -> SpawnFailed:
-    """The configuration has to be corrected, or the host refuses for now: its disk, its cgroups."""
-    if isinstance(problem, EnvironmentRefusedError):
-        return SpawnFailed(attempt, str(problem), permanent=True)
-    where = f" ({problem.filename})" if problem.filename else ""
-    return SpawnFailed(attempt, f"cannot prepare the start{where}: {problem.strerror or problem}", permanent=False)
-
-
-def _point_current_to(path: Path) -> None:
-    """`current.log` names the newest attempt's file, for people with `tail -F`."""
-    link = path.parent / "current.log"
-    new = path.parent / ".current.log.new"
-    with contextlib.suppress(OSError):  # a convenience; a read-only or full disk is reported by the spawn itself
-        new.unlink(missing_ok=True)
-        new.symlink_to(path.name)
-        new.replace(link)
