@@ -18,6 +18,7 @@ from typing import NamedTuple, TextIO, cast
 
 import anyio
 
+from supervisor.api.lastwords import last_words
 from supervisor.api.words import is_healthy
 from supervisor.config import Config
 from supervisor.shell import logs
@@ -185,7 +186,7 @@ def _judged(snapshot: ServerSnapshot) -> Outcome | None:
 
 
 def _cause(snapshot: ServerSnapshot) -> str:
-    """Reason, cause, evidence and remedy in one line, nothing twice; the log's path when it does not hold the cause."""
+    """Reason, cause, evidence and remedy in one line, none twice; the log's last line and path when none names it."""
     told, diagnosis = [snapshot.lifecycle.reason], snapshot.diagnosis
     if diagnosis is not None and diagnosis.confidence >= _WORTH_TELLING:
         told += [f"cause: {diagnosis.cause}"] if diagnosis.cause not in told[0] else []
@@ -193,6 +194,7 @@ def _cause(snapshot: ServerSnapshot) -> str:
         told += [proof] if diagnosis.evidence else []
         told += [f"what to change: {diagnosis.remedy}"] if diagnosis.remedy not in told[0] else []
     elif snapshot.log_path:
+        told += [f"its log ends with: {line}" for line in last_words(snapshot.log_path)[-1:]]
         told.append(f"its log is {snapshot.log_path}")
     return "".join(letter if letter.isprintable() else "?" for letter in "; ".join(told))
 

@@ -15,6 +15,7 @@ import pytest
 
 from supervisor.core.log.skim import Skimmer
 from supervisor.core.story import Verdict
+from supervisor.edge.archive import LogArchive, finish, live_path
 from supervisor.lines import LineCutter
 from supervisor.offline import diagnose, diagnose_main, recognise
 from supervisor.profile import load_profile
@@ -284,3 +285,16 @@ def test_one_line_of_many_megabytes() -> None:
     tracemalloc.stop()
     assert (outcome.verdict, outcome.stage, lines) == (Verdict.WARMING, "weights", 2)
     assert peak < 16 << 20
+
+
+def test_a_log_that_was_archived_is_read_by_the_name_it_had(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its live file begins with a hole, or is gone; the segments have the lines."""
+    line = b"[2025-11-29 10:00:00 TP0] Load weight begin. avail mem=78.63 GB\n"
+    path = live_path(tmp_path, 5)
+    path.write_bytes(line * 2000)
+    LogArchive(tmp_path, 5).archive(len(line) * 1999)
+    with_hole = diagnose_main([str(path)])
+    finish(tmp_path, 5)
+    assert not path.exists()
+    assert (with_hole, diagnose_main([str(path)])) == (0, 0)
+    assert capsys.readouterr().out.count("2,000 lines") == 2

@@ -33,7 +33,7 @@ _sglctl() {
         deadlines) words='-h --help --json --all' names=1 ;;
         bundle) words='-h --help --json --attempt -l --list -o --output' names=1 ;;
         events) words='-h --help -f --follow --since -n --limit --json' names=1 ;;
-        tail) words='-h --help -f --follow -n --lines --bytes --rank --raw stdout stderr' names=1 ;;
+        tail) words='-h --help --attempt -f --follow -n --lines --bytes --rank --raw stdout stderr' names=1 ;;
         maintail) words='-h --help -f --follow -n --lines --bytes --rank --raw' ;;
         fg) words='-h --help' names=1 ;;
         clear) words='-h --help' names=1 ;;

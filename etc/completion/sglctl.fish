@@ -91,6 +91,7 @@ complete -c sglctl -n '__fish_seen_subcommand_from events' -l json -d 'as JSON'
 complete -c sglctl -n '__fish_seen_subcommand_from events' -a "all (sglctl status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
 complete -c sglctl -n __fish_use_subcommand -a tail -d 'end of a server'\''s log'
 complete -c sglctl -n '__fish_seen_subcommand_from tail' -s h -l help -d 'show this help message and exit'
+complete -c sglctl -n '__fish_seen_subcommand_from tail' -l attempt -x -d 'of an earlier attempt, archived or not'
 complete -c sglctl -n '__fish_seen_subcommand_from tail' -s f -l follow -d 'as it is written, until Ctrl-C'
 complete -c sglctl -n '__fish_seen_subcommand_from tail' -s n -l lines -x -d 'the last lines, with --rank those of the rank'
 complete -c sglctl -n '__fish_seen_subcommand_from tail' -l bytes -x -d 'or -N: the last bytes, as supervisorctl has it; 1600 unless told'

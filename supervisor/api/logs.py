@@ -17,7 +17,7 @@ from supervisor.api import wire
 from supervisor.api.access import Role
 from supervisor.api.control import Control
 from supervisor.api.operation import Call, Operation, RefusedError, answer
-from supervisor.edge.archive import attempt_of, log_bytes
+from supervisor.edge.archive import attempt_of, live_path, log_bytes, segments
 
 CHUNK_BYTES = 64 * 1024  # what one client makes us hold
 RANGE_BYTES_MAX = 2**40
@@ -36,10 +36,21 @@ class LogQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     follow: bool = False
 
 
+class ServerLogQuery(LogQuery, frozen=True, forbid_unknown_fields=True):
+    """The same of the newest attempt's log, or of an earlier one's: that is over, and cannot be followed."""
+
+    attempt: Annotated[int, msgspec.Meta(ge=1, le=10**9)] | None = None
+
+
 async def read_server_log(call: Call) -> Response:
+    query: ServerLogQuery = call.query
     path = call.snapshot.log_path
     if not path:
         raise RefusedError(404, f"{call.name} has no log file yet")
+    if query.attempt is not None and query.attempt != attempt_of(path):
+        if query.follow:
+            raise RefusedError(400, f"cannot follow attempt {query.attempt} of {call.name}: it is not the present one")
+        path = str(live_path(os.path.dirname(path), query.attempt))
     return await _answer(call, path, server=call.name)
 
 
@@ -53,7 +64,7 @@ async def read_daemon_log(call: Call) -> Response:
 async def _answer(call: Call, path: str, server: str) -> Response:
     query: LogQuery = call.query
     try:
-        log = await anyio.to_thread.run_sync(LogFile, path)
+        log = await anyio.to_thread.run_sync(open_log, path)
         offset, end = await anyio.to_thread.run_sync(log.range_of, query)
     except OSError as problem:
         status = 404 if isinstance(problem, FileNotFoundError) else 500
@@ -224,6 +235,34 @@ class LogFile:
         return end if lines > 0 else self.size
 
 
+class ArchivedLog(LogFile):
+    """The log of an attempt that has no file of its own any more, only segments."""
+
+    def __init__(self, path: str) -> None:
+        attempt, directory = attempt_of(path), os.path.dirname(path)
+        made = () if attempt is None else segments(directory, attempt)
+        if attempt is None or not made:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        self.path, self.size = path, made[-1].end
+        self._begin = max(0, self.size - LINES_SCAN_BYTES_MAX)
+        self._end = b"".join(log_bytes(directory, attempt, self._begin, self.size))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Of the last megabytes, in which lines are looked for."""
+        return self._end[max(0, offset - self._begin) : max(0, offset - self._begin + length)]
+
+
+def open_log(path: str) -> LogFile:
+    """A log, archived or not. For a thread. OSError when nothing of it is left, or it is no log."""
+    try:
+        return LogFile(path)
+    except FileNotFoundError:
+        return ArchivedLog(path)
+
+
 OPERATIONS = (
     Operation(
         "GET",
@@ -231,9 +270,9 @@ OPERATIONS = (
         "readLog",
         "Bytes of the server's log, and those that follow",
         read_server_log,
-        query=LogQuery,
+        query=ServerLogQuery,
         media_types=(_BYTES,),
-        failures=(404, 500),
+        failures=(400, 404, 500),
     ),
     Operation(
         "POST",

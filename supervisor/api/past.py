@@ -15,6 +15,7 @@ from starlette.responses import Response, StreamingResponse
 
 from supervisor.api import wire
 from supervisor.api.control import Clock
+from supervisor.api.lastwords import archived_as, last_words
 from supervisor.api.operation import Call, Operation, RefusedError, answer
 from supervisor.api.retelling import Failure
 from supervisor.api.story import sentences
@@ -54,6 +55,7 @@ async def tell_story(call: Call) -> Response:
     rows = await call.control.events(None, call.name, STORY_EVENTS)
     incident = failure.incident if failure else None
     view = incident.diagnosis if incident else snapshot.diagnosis
+    log_path = incident.log_path if incident else snapshot.log_path
     return answer(
         wire.Story(
             name=snapshot.name,
@@ -61,7 +63,8 @@ async def tell_story(call: Call) -> Response:
             sentences=sentences(snapshot, clock, failure),
             diagnosis=None if view is None else wire.diagnosis(view),
             evidence_path=incident.evidence_path if incident else snapshot.evidence_path,
-            log_path=incident.log_path if incident else snapshot.log_path,
+            log_path=log_path,
+            log_segments=await anyio.to_thread.run_sync(archived_as, log_path),
             events=tuple(wire.event(row) for row in rows),
             told=incident.attempt if incident else None,
             odd_rank=failure.odd_rank if failure else "",
@@ -86,7 +89,8 @@ async def _failure(call: Call, snapshot: ServerSnapshot) -> Failure | None:
         incident = msgspec.structs.replace(incident, stop=snapshot.stop)
     path = incident.evidence_path
     odd = await anyio.to_thread.run_sync(odd_rank, path) if path else ""
-    return Failure(incident, odd, on_gpus=bool(snapshot.gpus))
+    words = await anyio.to_thread.run_sync(last_words, incident.log_path)
+    return Failure(incident, odd, words, on_gpus=bool(snapshot.gpus))
 
 
 # --- the timeline ----------------------------------------------------------------------------------------------------

@@ -31,11 +31,13 @@ _EMPTY_CLAUSES = ("", "last", "a restart cannot help")  # what is left of a reas
 class Failure(msgspec.Struct, frozen=True):
     """An incident with what only its bundle knows: `odd_rank` is a sentence about the ranks' stacks.
 
+    `last_words`: the end of its log, told where no line of it names the cause for sure.
     `on_gpus`: whether it had devices whose memory could come back. `followed`: what was decided has been done.
     """
 
     incident: IncidentView
     odd_rank: str = ""
+    last_words: tuple[str, ...] = ()
     on_gpus: bool = True
     followed: bool = True
 
@@ -45,6 +47,7 @@ def retell(failure: Failure, clock: Clock, *, cause_first: bool) -> Iterator[str
     headline = _headline(failure.incident, clock)
     yield from () if cause_first else (headline,)
     yield from _cause(failure.incident)
+    yield from _last_words(failure)
     yield from (headline,) if cause_first else ()
     yield from _circumstances(failure)
 
@@ -53,6 +56,15 @@ def _cause(incident: IncidentView) -> Iterator[str]:
     if incident.diagnosis is not None:
         told = cause_of(incident.diagnosis, tried=_kind(incident) in _AGAIN)
         yield from (line for line in told if not line.endswith(f": {incident.reason}"))
+
+
+def _last_words(failure: Failure) -> Iterator[str]:
+    """What a person would look at first. The cause's own line is told already."""
+    diagnosis = failure.incident.diagnosis
+    if not failure.last_words or (diagnosis is not None and diagnosis.confidence >= _SURE):
+        return
+    yield "the last lines of its log, none of which names the cause for sure:"
+    yield from (f"  {line}" for line in failure.last_words)
 
 
 def _circumstances(failure: Failure) -> Iterator[str]:

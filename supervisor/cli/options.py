@@ -7,6 +7,7 @@ import signal
 
 from supervisor.cli.duration import seconds
 
+_LIMIT = 'for all names together, such as "90s"; then exit 5; without it as long as it takes'
 _DRAIN_END = "then it is killed, and this exits 5"
 
 
@@ -58,6 +59,7 @@ def wait(verb: argparse.ArgumentParser) -> None:
 def tail(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("name", metavar="NAME")
     verb.add_argument("channel", nargs="?", choices=("stdout", "stderr"), help="both are in one file")
+    verb.add_argument("--attempt", type=_count, metavar="N", help="of an earlier attempt, archived or not")
     maintail(verb)
 
 
@@ -76,7 +78,7 @@ def maintail(verb: argparse.ArgumentParser) -> None:
 
 def fg(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("name", metavar="NAME")
-    verb.set_defaults(follow=True, lines=None, bytes=0, rank=None, raw=False)
+    verb.set_defaults(follow=True, attempt=None, lines=None, bytes=0, rank=None, raw=False)
 
 
 def events(verb: argparse.ArgumentParser) -> None:
@@ -183,7 +185,7 @@ def waiting(verb: argparse.ArgumentParser, text: str) -> None:
 
 
 def timeout(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--timeout", type=_seconds, metavar="90s", help="exit 5 when it takes longer")
+    verb.add_argument("--timeout", type=_seconds, metavar="DURATION", help=_LIMIT)
 
 
 def _count(text: str) -> int:

@@ -39,7 +39,9 @@ def why(client: Client, options: Namespace) -> int:
 def _lines(story: Any) -> Iterator[str]:
     yield from map(clean, story["sentences"])
     # "evidence" is the line of the log that proves the cause.
-    for label, path in (("bundle", story["evidence_path"]), ("log file", story["log_path"])):
+    segments = story.get("log_segments")
+    log = f"{' '.join(segments)} (archived: sglsup diagnose, sglctl tail --attempt)" if segments else story["log_path"]
+    for label, path in (("bundle", story["evidence_path"]), ("log file", log)):
         if path:
             yield f"{label}: {clean(path)}"
     events = [event for event in story["events"] if event["facet"] == "lifecycle"][-_EVENTS_TOLD:]

@@ -143,11 +143,12 @@ def version(client: Client, options: Namespace) -> int:
 def tail(client: Client, options: Namespace) -> int:
     """The end of a server's log; 1600 bytes unless told."""
     server = f"/v1/servers/{segment(options.name)}"
+    which = "" if options.attempt is None else f"&attempt={options.attempt}"
     if options.follow:
         from supervisor.cli.following import followed
 
-        return _tail(lambda query: followed(client, server, query), options)
-    return _tail(lambda query: client.stream(f"{server}/log?{query}", forever=False), options)
+        return _tail(lambda query: followed(client, server, query + which), options)
+    return _tail(lambda query: client.stream(f"{server}/log?{query}{which}", forever=False), options)
 
 
 def maintail(client: Client, options: Namespace) -> int:

@@ -16,7 +16,7 @@ from supervisor.snapshot import DiagnosisView
 _GUESS = 0.4  # an exit by signal 9 alone: the kernel, an operator and the engine itself end a process alike
 _SEEN = 0.8
 CANNOT_EXECUTE = "cannot-execute"  # no class of a log: the command never ran
-_NO_EVIDENCE_REMEDY = "The log does not hold the cause: look at its last lines (sglctl tail) and at the kernel's log."
+_NO_EVIDENCE_REMEDY = "No line of the log is known to name a cause: read its end (sglctl tail) and the kernel's log."
 _VANISHED_REMEDY = (
     "A process of the server vanished without a word: look at the kernel's log for a kill or a crash "
     "(dmesg -T | grep -iE 'oom|killed|segfault')."

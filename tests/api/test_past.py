@@ -10,7 +10,8 @@ import httpx
 import msgspec
 import pytest
 
-from supervisor.snapshot import DeadlineView, SpanView, StartupView, StopView
+from supervisor.edge.archive import LogArchive, finish, live_path, segments
+from supervisor.snapshot import DeadlineView, DiagnosisView, SpanView, StartupView, StopView
 from tests.api.fake import FakeControl, snapshot
 from tests.api.test_story import STALL
 
@@ -55,6 +56,48 @@ async def test_the_story_tells_the_last_failure_and_the_odd_rank(
 
     earlier = (await client.get("/v1/servers/kimi/story?attempt=2")).json()
     assert (earlier["told"], earlier["odd_rank"]) == (2, "")
+
+
+async def test_a_log_that_no_signature_knows_is_shown_and_found_again(
+    client: httpx.AsyncClient, control: FakeControl, tmp_path: Path
+) -> None:
+    """Its live file is gone: it has been archived."""
+    text = b"".join(b"line %d\n" % number for number in range(20)) + b"\ncannot import: numpy is missing\n"
+    path = live_path(tmp_path, 3)
+    path.write_bytes(text)
+    LogArchive(tmp_path, 3).archive(len(text) // 2)
+    unknown = DiagnosisView("insufficient-evidence", remedy="read it", confidence=0.1)
+    failed = msgspec.structs.replace(STALL, diagnosis=unknown, evidence_path="", log_path=str(path))
+    await control.put(snapshot("kimi", "backoff", attempt=5, incidents=(failed,), log_path=str(live_path(tmp_path, 5))))
+
+    story = (await client.get("/v1/servers/kimi/story")).json()
+    words = story["sentences"].index("the last lines of its log, none of which names the cause for sure:")
+    assert story["sentences"][words + 1 : words + 6] == [
+        *(f"  line {number}" for number in range(16, 20)),
+        "  cannot import: numpy is missing",
+    ]
+    assert story["log_segments"] == []
+
+    finish(tmp_path, 3)
+    archived = (await client.get("/v1/servers/kimi/story")).json()
+    assert archived["sentences"] == story["sentences"]
+    assert archived["log_segments"] == [str(tmp_path / one.name) for one in segments(tmp_path, 3)]
+    tail = await client.get("/v1/servers/kimi/log?attempt=3&lines=2")
+    assert tail.content == b"\ncannot import: numpy is missing\n"
+    assert (await client.get("/v1/servers/kimi/log?attempt=3&offset=0&length=7")).content == b"line 0\n"
+    followed = await client.get("/v1/servers/kimi/log?attempt=3&follow=true")
+    assert followed.json() == {"error": "cannot follow attempt 3 of kimi: it is not the present one"}
+    assert (await client.get("/v1/servers/kimi/log?attempt=2")).status_code == 404
+
+
+async def test_a_sure_cause_needs_no_last_lines(
+    client: httpx.AsyncClient, control: FakeControl, tmp_path: Path
+) -> None:
+    (tmp_path / "kimi.log").write_text("something\n")
+    sure = DiagnosisView("draft-context", "no", evidence_line=1, evidence="something", confidence=0.9)
+    failed = msgspec.structs.replace(STALL, diagnosis=sure, evidence_path="", log_path=str(tmp_path / "kimi.log"))
+    await control.put(snapshot("kimi", "backoff", attempt=3, incidents=(failed,)))
+    assert "last lines" not in (await client.get("/v1/servers/kimi/story")).text
 
 
 async def test_memory_that_came_back_after_the_decision_is_told(

@@ -38,6 +38,7 @@ class Story(msgspec.Struct, frozen=True):
     """Why a server is as it is: sentences from the present back to the cause, with what proves them.
 
     `incidents` are the failed attempts that are remembered, the newest last; `told` is the one in the sentences.
+    `log_segments` are the files of a log that has been archived: there is none at `log_path` any more.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Story(msgspec.Struct, frozen=True):
     told: int | None
     odd_rank: str
     incidents: tuple[Incident, ...]
+    log_segments: tuple[str, ...] = ()
 
 
 class Timeline(msgspec.Struct, frozen=True):
