@@ -52,9 +52,10 @@ def config(tmp_path: Path, stall: str, *names: str) -> str:
     """The settings of the recorded night, but for the patience with silent weights."""
     path = tmp_path / "supervisor.toml"
     tables = [
-        f'[server.{name}]\ncommand = ["true"]\ngpus = []\nrestart = {{backoff = "5s", jitter = 0.0, budget = 9}}\n'
+        f'[server.{name}]\ncommand = ["true"]\nport = {port}\ngpus = []\n'
+        f'restart = {{backoff = "5s", jitter = 0.0, budget = 9}}\n'
         f'deadlines = {{weights = {{stall = "{stall}", limit = "1h"}}}}\n'
-        for name in names or ("kimi",)
+        for port, name in enumerate(names or ("kimi",), 30000)
     ]
     path.write_text("\n".join(tables))
     return str(path)

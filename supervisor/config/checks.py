@@ -12,7 +12,7 @@ from pathlib import Path
 
 from supervisor.config.model import Config, DaemonConfig, HooksConfig, ServerConfig
 from supervisor.config.reader import Problems, join, nearest, shown
-from supervisor.profile import Profile, ProfileError, load_profile, profile_names, recognises
+from supervisor.profile import Profile, ProfileError, facts, load_profile, profile_names
 
 SOCKET_PATH_BYTES = 107  # sun_path of unix(7) without the terminating NUL
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
@@ -41,7 +41,8 @@ def check_collisions(config: Config) -> Problems:
         path = join("server", name)
         port = server.effective_port or _default_port(server)
         if port and ports.setdefault(port, name) != name:
-            problems.append((f"{path}.port", f"{port} is already taken by server {ports[port]}"))
+            why = "" if server.effective_port else f", which {server.engine} takes when none is named,"
+            problems.append((f"{path}.port", f"{port}{why} is already taken by server {ports[port]}"))
         for index in server.gpus.indices:
             if devices.setdefault(index, name) != name:
                 problems.append((f"{path}.gpus", f"device {index} is already taken by server {devices[index]}"))
@@ -49,12 +50,12 @@ def check_collisions(config: Config) -> Problems:
 
 
 def _default_port(server: ServerConfig) -> int:
-    """What the engine listens on when neither file nor command says. Of other programs nothing is known."""
+    """What it is asked on when neither file nor command says, be it a script; a further node of one has no port."""
     try:
         profile = load_profile(server.engine)
     except ProfileError:
         return 0  # refused elsewhere
-    return profile.command.default_port if recognises(profile, server.command) else 0
+    return 0 if facts(profile, server.command).node_rank else profile.command.default_port
 
 
 def _daemon_problems(daemon: DaemonConfig) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,7 @@ from supervisor.config import load
 from tests.api.fake import FakeControl, snapshot
 
 PLACES = '[daemon]\nstate_dir = "{0}/st"\nlog_dir = "{0}/lg"\n'
-TWO = '[server.kimi]\ncommand = ["engine"]\n[server.draft]\ncommand = ["engine"]\n'
+TWO = '[server.kimi]\ncommand = ["engine"]\n[server.draft]\nport = 30001\ncommand = ["engine"]\n'
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ async def test_a_broken_file_changes_nothing_and_says_where(
 
 
 async def test_a_server_is_added_once(client: httpx.AsyncClient, control: FakeControl, file: Path) -> None:
-    file.write_text(file.read_text() + '[server.third]\ncommand = ["engine"]\n')
+    file.write_text(file.read_text() + '[server.third]\nport = 30002\ncommand = ["engine"]\n')
     assert (await client.post("/v1/config/add", json={"name": "third"})).status_code == 409, "not read yet"
     await client.get("/v1/config/reread")
     assert (await client.post("/v1/config/add", json={"name": "third"})).status_code == 200

@@ -109,7 +109,7 @@ async def test_a_rolling_update_is_one_of_those_that_have_changed(
 ) -> None:
     path = tmp_path / "c.toml"
     head = f'[daemon]\nstate_dir = "{tmp_path}/st"\nlog_dir = "{tmp_path}/lg"\n'
-    servers = '[server.a]\ncommand = ["x"]\n[server.b]\ncommand = ["y"]\n[server.c]\ncommand = ["z"]\n'
+    servers = '[server.a]\ncommand = ["x"]\n[server.b]\nport = 30001\ncommand = ["y"]\n[server.c]\nport = 30002\ncommand = ["z"]\n'
     path.write_text(head + servers)
     control.config_path, control.configuration = str(path), load(path)
     path.write_text(head + servers.replace('"y"', '"y", "--new"').replace('"z"', '"z", "--new"'))

@@ -88,7 +88,9 @@ def host(tmp_path: Path) -> FakeControl:
     control.state_dir, control.log_path = str(tmp_path), str(log)
     file = tmp_path / "c.toml"
     places = f'[daemon]\nstate_dir = "{tmp_path}/st"\nlog_dir = "{tmp_path}/lg"\n'
-    file.write_text(f'{places}[server.kimi]\ncommand = ["engine"]\n[server.third]\ncommand = ["engine"]\n')
+    file.write_text(
+        f'{places}[server.kimi]\ncommand = ["engine"]\n[server.third]\nport = 30002\ncommand = ["engine"]\n'
+    )
     control.config_path = str(file)
     return control
 

@@ -20,7 +20,7 @@ def file(control: FakeControl, tmp_path: Path) -> Path:
     path = tmp_path / "c.toml"
     path.write_text(
         f'[daemon]\nstate_dir = "{tmp_path}/st"\nlog_dir = "{tmp_path}/lg"\n'
-        '[server.kimi]\ncommand = ["engine"]\n[server.draft]\ncommand = ["engine"]\nautostart = false\n'
+        '[server.kimi]\ncommand = ["engine"]\n[server.draft]\nport = 30001\ncommand = ["engine"]\nautostart = false\n'
     )
     control.config_path = str(path)
     control.configuration = load(path)

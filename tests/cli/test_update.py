@@ -16,10 +16,13 @@ def file(control: FakeControl, tmp_path: Path) -> Path:
     """kimi has changed, draft is gone, third is new since the daemon has read it."""
     path = tmp_path / "c.toml"
     places = f'[daemon]\nstate_dir = "{tmp_path}/st"\nlog_dir = "{tmp_path}/lg"\n'
-    path.write_text(places + '[server.kimi]\ncommand = ["engine"]\n[server.draft]\ncommand = ["engine"]\n')
+    path.write_text(
+        places + '[server.kimi]\ncommand = ["engine"]\n[server.draft]\nport = 30001\ncommand = ["engine"]\n'
+    )
     control.config_path, control.configuration = str(path), load(path)
     path.write_text(
-        places + 'listen = ""\n[server.kimi]\ncommand = ["engine", "-v"]\n[server.third]\ncommand = ["engine"]\n'
+        places
+        + 'listen = ""\n[server.kimi]\ncommand = ["engine", "-v"]\n[server.third]\nport = 30002\ncommand = ["engine"]\n'
     )
     return path
 
@@ -42,7 +45,7 @@ async def test_everything_is_brought_into_force(sglctl: Sglctl, file: Path, word
 async def test_groups_alone_are_brought_into_force(sglctl: Sglctl, control: FakeControl, file: Path) -> None:
     file.write_text(
         file.read_text().split("listen")[0]
-        + '[server.kimi]\ncommand = ["engine"]\n[server.draft]\ncommand = ["engine"]\n[group.x]\nmembers = ["kimi"]\n'
+        + '[server.kimi]\ncommand = ["engine"]\n[server.draft]\nport = 30001\ncommand = ["engine"]\n[group.x]\nmembers = ["kimi"]\n'
     )
     outcome = await sglctl("update")
     assert outcome.code == 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,13 +22,19 @@ def written(tmp_path: Path) -> Written:
     def write(text: str, **others: str) -> Path:
         main = tmp_path / "supervisor.toml"
         head = "" if "[daemon]" in text else f'[daemon]\nstate_dir = "{tmp_path}/state"\nlog_dir = "{tmp_path}/log"\n'
-        main.write_text(head + text)
+        ports = itertools.count(40000)
+        main.write_text(head + _with_ports(text, ports))
         (tmp_path / "conf.d").mkdir(exist_ok=True)
         for name, other in others.items():
-            (tmp_path / "conf.d" / f"{name}.toml").write_text(other)
+            (tmp_path / "conf.d" / f"{name}.toml").write_text(_with_ports(other, ports))
         return main
 
     return write
+
+
+def _with_ports(text: str, ports: Iterator[int]) -> str:
+    """The tests' shortest command, with a port for each server that has it: two cannot have the engine's own."""
+    return re.sub(r'command = \["e"\]', lambda _: f'command = ["e", "--port", "{next(ports)}"]', text)
 
 
 @pytest.fixture

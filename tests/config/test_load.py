@@ -276,6 +276,25 @@ def test_the_documentation_names_every_key_and_no_other() -> None:
     assert documented - own_sections == known - own_sections - {"name"}
 
 
+def test_scripts_without_a_port_are_asked_on_the_engines_own_and_cannot_both_be(tmp_path: Path) -> None:
+    """Nothing tells another port, so both would be probed there; the daemon would let one of them start."""
+    file = tmp_path / "supervisor.toml"
+    file.write_text('[server.a]\ncommand = ["/srv/a.sh"]\n[server.b]\ncommand = ["/srv/b.sh"]\n')
+    why = r"server\.b\.port: 30000, which sglang takes when none is named, is already taken by server a"
+    with pytest.raises(ConfigError, match=why):
+        load(file)
+    file.write_text('[server.a]\ncommand = ["/srv/a.sh"]\n[server.b]\ncommand = ["/srv/b.sh"]\nport = 30001\n')
+    assert len(load(file).servers) == 2
+
+
+def test_the_nodes_of_one_server_on_one_host_share_nothing(tmp_path: Path) -> None:
+    """Only the first has a port for requests."""
+    file = tmp_path / "supervisor.toml"
+    engine = '"python", "-m", "sglang.launch_server", "--nnodes", "2", "--node-rank"'
+    file.write_text(f'[server.a]\ncommand = [{engine}, "0"]\n[server.b]\ncommand = [{engine}, "1"]\n')
+    assert len(load(file).servers) == 2
+
+
 def test_two_servers_that_leave_their_port_to_the_engine_would_share_it(tmp_path: Path) -> None:
     file = tmp_path / "supervisor.toml"
     file.write_text(

@@ -81,11 +81,12 @@ def test_a_group_keeps_its_name_and_members(converted: Convert) -> None:
 
 def test_a_program_in_two_groups_is_two_servers(converted: Convert) -> None:
     done = converted(
-        "[supervisord]\n[group:x]\nprograms=a\n[group:y]\nprograms=a\n[program:a]\ncommand=/bin/x %(group_name)s\n"
+        "[supervisord]\n[group:1]\nprograms=a\n[group:2]\nprograms=a\n"
+        "[program:a]\ncommand=/bin/x --port 700%(group_name)s\n"
     )
 
-    assert [server.command[1] for server in done.config.servers.values()] == ["x", "y"]
-    assert set(done.config.servers) == {"a", "y-a"}
+    assert [server.command[2] for server in done.config.servers.values()] == ["7001", "7002"]
+    assert set(done.config.servers) == {"a", "2-a"}
 
 
 def test_the_earlier_in_supervisords_order_is_the_higher_in_ours(converted: Convert) -> None:

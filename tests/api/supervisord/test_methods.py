@@ -86,7 +86,8 @@ def file(control: FakeControl, tmp_path: Path) -> Path:
     """The file from which the configuration in force was read."""
     path = tmp_path / "c.toml"
     places = f'[daemon]\nstate_dir = "{tmp_path}/st"\nlog_dir = "{tmp_path}/lg"\n'
-    path.write_text(places + "".join(f'[server.{name}]\ncommand = ["engine"]\n' for name in control.servers))
+    tables = (f'[server.{name}]\nport = {at}\ncommand = ["engine"]\n' for at, name in enumerate(control.servers, 1))
+    path.write_text(places + "".join(tables))
     control.config_path = str(path)
     control.configuration = load(path)
     return path

@@ -85,7 +85,8 @@ def control(tmp_path: Path) -> FakeControl:
     file = tmp_path / "own.toml"
     places = f'[daemon]\nstate_dir = "{tmp_path}/st"\nlog_dir = "{tmp_path}/lg"\n'
     file.write_text(
-        places + '[server.kimi]\ncommand = ["engine"]\n[server.draft]\ncommand = ["engine"]\nautostart = false\n'
+        places
+        + '[server.kimi]\ncommand = ["engine"]\n[server.draft]\nport = 30001\ncommand = ["engine"]\nautostart = false\n'
     )
     made.config_path, made.configuration = str(file), load(file)
     return made
@@ -219,9 +220,11 @@ async def test_the_file_is_brought_into_force(
     """supervisord's own lines; the file has changed kimi, taken draft away and brought third."""
     place = f'[daemon]\nstate_dir = "{tmp_path}/st"\nlog_dir = "{tmp_path}/lg"\n'
     file = tmp_path / "c.toml"
-    file.write_text(place + '[server.kimi]\ncommand = ["engine"]\n[server.draft]\ncommand = ["engine"]\n')
+    file.write_text(place + '[server.kimi]\ncommand = ["engine"]\n[server.draft]\nport = 30001\ncommand = ["engine"]\n')
     control.config_path, control.configuration = str(file), load(file)
-    file.write_text(place + '[server.kimi]\ncommand = ["engine", "-v"]\n[server.third]\ncommand = ["engine"]\n')
+    file.write_text(
+        place + '[server.kimi]\ncommand = ["engine", "-v"]\n[server.third]\nport = 30002\ncommand = ["engine"]\n'
+    )
     async with served(control, tmp_path) as ours:
         for verb in verbs:
             outcome = await asyncio.to_thread(supervisorctl, ours, *verb.split())
