@@ -51,10 +51,14 @@ class PhaseRule(Part, frozen=True):
 
 
 class RoleRule(Part, frozen=True):
-    """Processes whose title matches `title` have `role`; the group `rank` names the rank ("_TP0" means TP0)."""
+    """Processes whose title matches `title` have `role`; the group `rank` names the rank ("_TP0" means TP0).
+
+    `name` is how such titles begin: of a process that has ended the kernel keeps no more than their first 15 bytes.
+    """
 
     title: str
     role: str
+    name: str = ""
 
 
 class EngineMetrics(Part, frozen=True):

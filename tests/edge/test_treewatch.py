@@ -1,6 +1,7 @@
 """What the watch sees of real trees: small ones of `bash` and the fake engine's."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,9 +16,9 @@ import pytest
 from supervisor.core.log.rules import rule_index
 from supervisor.edge.process import Tree
 from supervisor.edge.treewatch import Member, Rules, TreeWatch
-from supervisor.edge.treewatch.proc import look
+from supervisor.edge.treewatch.proc import children, look
 from supervisor.events import ProcessSample, RoleDied, TreeSampled
-from supervisor.profile import load_profile
+from supervisor.profile import load_profile, profile_names
 from tests.edge.conftest import Starter
 
 PROFILE = load_profile("sglang")
@@ -147,7 +148,8 @@ async def test_a_rank_may_come_after_the_role_and_is_told_with_the_death(start: 
         os.kill(victim, signal.SIGKILL)
         feed = watch.deaths()
         with anyio.fail_after(5):
-            assert await anext(feed) == RoleDied(1, victim, "scheduler", "TP3")
+            died = await anext(feed)
+            assert (died.pid, died.role, died.rank) == (victim, "scheduler", "TP3")
         await feed.aclose()
 
 
@@ -271,7 +273,7 @@ async def test_the_death_of_a_detokenizer_is_known_within_200_ms(start: Starter)
             died = await anext(feed)
         took_s = time.monotonic() - killed_at
         await feed.aclose()
-        assert died == RoleDied(1, victim.pid, "detokenizer")
+        assert (died.pid, died.role, died.rank) == (victim.pid, "detokenizer", "")
         assert took_s < 0.2, f"known after {took_s * 1000:.0f} ms"
 
 
@@ -284,7 +286,8 @@ async def test_one_dead_scheduler_under_a_controller_is_told_with_its_rank(start
         os.kill(victim.pid, signal.SIGKILL)
         feed = watch.deaths()
         with anyio.fail_after(5):
-            assert await anext(feed) == RoleDied(1, victim.pid, "scheduler", "DP1 TP0")
+            died = await anext(feed)
+            assert (died.pid, died.role, died.rank) == (victim.pid, "scheduler", "DP1 TP0")
         await feed.aclose()
 
 
@@ -341,3 +344,68 @@ async def test_a_look_at_twenty_processes_costs_about_a_millisecond(start: Start
             assert len(look(pids)) == 20
             costs_s.append(time.thread_time() - before_s)
         assert min(costs_s) < 0.002, f"{min(costs_s) * 1000:.2f} ms"
+
+
+# --- those that ended before anybody had seen them -------------------------------------------------------------------
+
+# Starts a child that takes the title's beginning as its name (PR_SET_NAME) and ends; then stays without reaping it.
+UNREAPED = """
+import ctypes, os, signal, sys, time
+def named(name):
+    ctypes.CDLL(None).prctl(15, name.encode(), 0, 0, 0)
+named(sys.argv[2])
+if os.fork() == 0:
+    named(sys.argv[1])
+    os.kill(os.getpid(), signal.SIGKILL)
+time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("in_cgroup", [False, True])
+async def test_a_rank_that_ended_before_the_first_look_is_told_with_its_signal(
+    start: Starter, cgroup: object, in_cgroup: bool
+) -> None:
+    tree = await start(
+        sys.executable, "-c", UNREAPED, "sglang::scheduler_TP1", "python", cgroup=cgroup if in_cgroup else None
+    )
+    async with watching(tree) as watch:
+        zombie = roles(await sampled(watch, roles))["scheduler"]
+        assert zombie.state == "Z"
+        feed = watch.deaths()
+        with anyio.fail_after(LIMIT_S):
+            assert await anext(feed) == RoleDied(1, zombie.pid, "scheduler", code=-signal.SIGKILL)
+        await feed.aclose()
+
+
+async def test_a_dead_fork_with_its_parents_name_and_a_dead_nobody_have_no_role(start: Starter) -> None:
+    twin = await start(sys.executable, "-c", UNREAPED, "sglang::scheduler_TP1", "sglang::scheduler_TP1")
+    nobody = await start(sys.executable, "-c", UNREAPED, "ninja", "python")
+    for tree in (twin, nobody):
+        async with watching(tree) as watch:
+            with anyio.fail_after(LIMIT_S):
+                while not any(one.state == "Z" for one in look(children(tree.pid))):
+                    await anyio.sleep(0.01)
+            assert not roles(await watch.sample())
+
+
+@pytest.mark.parametrize(
+    ("profile", "name", "role"),
+    [
+        ("sglang", "sglang::schedul", "scheduler"),
+        ("sglang", "sglang::detoken", "detokenizer"),
+        ("sglang", "sglang::data_pa", "controller"),
+        ("sglang", "python3", ""),
+        ("vllm", "VLLM::Worker_TP", "scheduler"),
+        ("vllm", "VLLM::EngineCor", "engine-core"),
+        ("vllm", "VLLM::DPCoordin", "controller"),
+    ],
+)
+def test_what_the_kernel_keeps_of_a_title_says_the_role(profile: str, name: str, role: str) -> None:
+    assert Rules(load_profile(profile).roles).role_named(name) == role
+
+
+def test_every_role_of_a_profile_can_be_told_by_name() -> None:
+    for profile in map(load_profile, profile_names()):
+        for rule in profile.roles:
+            assert Rules(profile.roles).role_named(rule.name[:15]) == rule.role
+            assert re.search(rule.title, rule.name)

@@ -71,7 +71,7 @@ class Deaths:
         await anyio.wait_readable(self._poller.fileno())
         dead, leader_ended = self._take()
         if dead and not leader_ended and self.first is None:
-            self.first = self._told(dead[0])  # whoever ends in the same moment as the leader may be its victim
+            self.first = dead[0]  # whoever ends in the same moment as the leader may be its victim
         with anyio.move_on_after(LEADER_FIRST_S):
             while not leader_ended:
                 await anyio.wait_readable(self._poller.fileno())
@@ -79,14 +79,17 @@ class Deaths:
                 dead += more
         if leader_ended:
             return None
-        return [self._told(one) for one in dead]
+        return dead
+
+    def _take(self) -> tuple[list[RoleDied], bool]:
+        ready = [descriptor for descriptor, _ in self._poller.poll(0)]
+        ended = [self._drop(pidfd) for pidfd in ready if pidfd in self._bearers]
+        return [self._told(one) for one in ended], self._leader in ready
 
     def _told(self, one: Bearer) -> RoleDied:
-        return RoleDied(self._attempt, one.pid, one.role, one.rank)
-
-    def _take(self) -> tuple[list[Bearer], bool]:
-        ready = [descriptor for descriptor, _ in self._poller.poll(0)]
-        return [self._drop(pidfd) for pidfd in ready if pidfd in self._bearers], self._leader in ready
+        """At once: how it ended is known until its parent reaps it."""
+        code = proc.exit_status(one.pid, one.start_ticks)
+        return RoleDied(self._attempt, one.pid, one.role, one.rank, code=code)
 
     def _drop(self, pidfd: int) -> Bearer:
         self._poller.unregister(pidfd)

@@ -60,6 +60,23 @@ def stat(pid: int) -> Seen | None:
     )
 
 
+def exit_status(pid: int, start_ticks: int) -> int | None:
+    """How a process ended that nobody has reaped yet, negative for a signal.
+
+    None when it lives or is gone, and for 0: the kernel shows that, too, to those who may not know (proc(5), 52).
+    """
+    now = stat(pid)
+    field = (_read(f"/proc/{pid}/stat") or b"").rpartition(b")")[2].split()
+    if now is None or now.alive or now.start_ticks != start_ticks or len(field) < 50:
+        return None
+    return os.waitstatus_to_exitcode(int(field[49])) or None
+
+
+def children(pid: int) -> list[int]:
+    """Whom its main thread has started and nobody has reaped, the dead among them; none on a kernel that hides them."""
+    return [int(word) for word in (_read(f"/proc/{pid}/task/{pid}/children") or b"").split()]
+
+
 def _transfer(pid: int) -> tuple[int, int] | None:
     """Bytes that storage was asked to read and write; None for another user's process, unless we are root."""
     words = (_read(f"/proc/{pid}/io") or b"").split()

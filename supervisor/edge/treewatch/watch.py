@@ -16,7 +16,7 @@ import anyio.to_thread
 import msgspec
 
 from supervisor.edge.treewatch.deaths import Bearer, Deaths
-from supervisor.edge.treewatch.proc import Seen, look, read_titles
+from supervisor.edge.treewatch.proc import Seen, children, look, read_titles
 from supervisor.edge.treewatch.roles import NO_CLAIM, Claim, Rules
 from supervisor.events import ProcessSample, RoleDied, TreeSampled
 
@@ -114,12 +114,18 @@ class TreeWatch:
         listed = frozenset(await self._list_members())
         if self._looks == 0:
             listed |= {self._leader}
+        listed |= self._children()
         seen = await self._look(listed | self._known.keys())
         self._merge([one for one in seen if one.pid in listed or self._knows(one)])
         for member in self._known.values():
             if member.role:
                 self._deaths.watch(Bearer(member.pid, member.start_ticks, member.role, member.rank))
         return self._sum_up()
+
+    def _children(self) -> set[int]:
+        """Of those who matter: a cgroup and a search by environment do not name a child that has ended already."""
+        parents = {self._leader, *(one.pid for one in self._known.values() if one.role)}
+        return {child for parent in parents for child in children(parent)}
 
     async def _look(self, pids: Collection[int]) -> list[Seen]:
         self._looks += 1
@@ -167,9 +173,12 @@ class TreeWatch:
                 self._ended.read_bytes += member.read_bytes
                 self._ended.write_bytes += member.write_bytes
         for one in seen:
-            if one.alive or self._knows(one):  # who ended before anybody looked left nothing to be seen
+            if one.alive or self._knows(one) or self._rules.role_named(one.name):
                 _update(self._known.setdefault(one.pid, Member(one.pid, one.start_ticks)), one)
         self._assign([self._known[one.pid] for one in seen if one.title is not None])
+        for one in seen:
+            if not one.alive and one.pid in self._known:
+                self._assign_dead(self._known[one.pid])
 
     def _assign(self, retitled: Iterable[Member]) -> None:
         """Roles by newly read titles. A role stays: the process is what it was, whatever it calls itself later.
@@ -185,6 +194,12 @@ class TreeWatch:
         for member in changed:
             if not self._is_copy(member):
                 member.role, member.rank = member.claim
+
+    def _assign_dead(self, member: Member) -> None:
+        """A role for who ended before its title was read; a fork that failed to exec still has its parent's name."""
+        parent = self._known.get(member.parent)
+        if not member.role and parent is not None and parent.name != member.name:
+            member.role = self._rules.role_named(member.name)
 
     def _is_copy(self, member: Member) -> bool:
         """Whether the title comes from who forked the process: its parent, or with an orphan anybody, has it too."""
