@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from supervisor.config import RouterConfig
-from supervisor.core.routing import Place, Plan, place_of, plan, retry_s, settled, view
+from supervisor.core.routing import Membership, Plan, membership_of, plan, retry_s, settled, view
 from supervisor.edge.probe import connectable
 from supervisor.edge.router import Listed, Router, Trouble, Worker
 from supervisor.shell import clock
@@ -62,13 +62,13 @@ class RouterKeeper:
         self._hasty = 0  # looks in a row that found it not settled
         self._earlier: set[str] = set()  # addresses that were ours: they are taken out when nobody has them any more
         self._offered: dict[str, float] = {}
-        self._seen: dict[str, Place] = {}
+        self._seen: dict[str, Membership] = {}
         self._views: dict[str, RouterView] = {}
 
     @property
     def has(self) -> int:
         """How many servers of ours it hands requests to, as far as it can be asked."""
-        return len(self._listed.ready & self._places().keys())
+        return len(self._listed.ready & self._memberships().keys())
 
     # --- looking again and again ---------------------------------------------------------------------------------
 
@@ -80,10 +80,10 @@ class RouterKeeper:
             await self._pause(changed)
 
     async def _pause(self, changed: Callable[[int], Awaitable[int]]) -> None:
-        """Until the next look is due, or a server's place has changed."""
+        """Until the next look is due, or whom the router is to have has changed."""
         seen = -1
         with anyio.move_on_after(self._pause_s()):
-            while self._places() == self._seen:
+            while self._memberships() == self._seen:
                 seen = await changed(seen)
 
     def _pause_s(self) -> float:
@@ -106,17 +106,17 @@ class RouterKeeper:
     async def look(self) -> None:
         """Ask, tell what is missing, ask again."""
         async with self._lock:
-            self._seen = places = self._places()
+            self._seen = memberships = self._memberships()
             listed = await self._router.listed()
             trouble = listed if isinstance(listed, Trouble) else None
-            if isinstance(listed, Listed) and (due := self._due(listed, places)) is not None:
+            if isinstance(listed, Listed) and (due := self._due(listed, memberships)) is not None:
                 trouble = await self._change(due)
                 again = await self._router.listed()
                 listed, trouble = again, trouble or (again if isinstance(again, Trouble) else None)
-            self._note(listed, trouble, places)
+            self._note(listed, trouble, memberships)
 
-    def _due(self, listed: Listed, places: Mapping[str, Place]) -> Plan | None:
-        due = plan(places, listed.urls, self._earlier, complete=listed.complete)
+    def _due(self, listed: Listed, memberships: Mapping[str, Membership]) -> Plan | None:
+        due = plan(memberships, listed.urls, self._earlier, complete=listed.complete)
         joining = tuple(url for url in due.joining if self._may_offer(url))
         return Plan(joining, due.leaving) if joining or due.leaving else None
 
@@ -130,7 +130,7 @@ class RouterKeeper:
     def _may_offer(self, url: str) -> bool:
         return clock.monotonic() - self._offered.get(url, -math.inf) >= OFFER_AGAIN_S
 
-    def _note(self, listed: Listed | Trouble, trouble: Trouble | None, places: Mapping[str, Place]) -> None:
+    def _note(self, listed: Listed | Trouble, trouble: Trouble | None, memberships: Mapping[str, Membership]) -> None:
         reason = trouble.reason if trouble is not None else ""
         reachable = isinstance(listed, Listed) and (listed.complete or trouble is None)
         if (reachable, reason) != (self.reachable, self.trouble):
@@ -139,9 +139,11 @@ class RouterKeeper:
         self._listed = listed if isinstance(listed, Listed) else self._listed
         self.reachable, self.trouble = reachable, reason
         self._failures = 0 if trouble is None else self._failures + 1
-        calm = settled(places, self._listed.urls, self._listed.ready)
+        calm = settled(memberships, self._listed.urls, self._listed.ready)
         self._hasty = 0 if calm else self._hasty + 1
-        for url in self._listed.ready | {url for url, place in places.items() if place is not Place.IN}:
+        for url in self._listed.ready | {
+            url for url, membership in memberships.items() if membership is not Membership.IN
+        }:
             self._offered.pop(url, None)
         self._tell_changes()
 
@@ -159,12 +161,12 @@ class RouterKeeper:
         name = self.config.name
         if not self.reachable:
             return RouterView(name, "unreachable", self.trouble or "not asked yet")
-        place, url = self._place_of(server), self._url_of(server)
-        return view(name, place, url, self._listed.urls, self._listed.ready, self.trouble)
+        membership, url = self._membership_of(server), self._url_of(server)
+        return view(name, membership, url, self._listed.urls, self._listed.ready, self.trouble)
 
-    def _place_of(self, server: str) -> Place:
+    def _membership_of(self, server: str) -> Membership:
         door = self._doors().get(server)
-        return Place.OUT if door is None else place_of(door.snapshot)
+        return Membership.OUT if door is None else membership_of(door.snapshot)
 
     def _url_of(self, server: str) -> str:
         door = self._doors().get(server)
@@ -173,8 +175,8 @@ class RouterKeeper:
     def _url(self, door: Door) -> str:
         return f"http://{connectable(self.config.host or door.host)}:{door.port}"
 
-    def _places(self) -> dict[str, Place]:
-        return {self._url(door): place_of(door.snapshot) for door in self._doors().values()}
+    def _memberships(self) -> dict[str, Membership]:
+        return {self._url(door): membership_of(door.snapshot) for door in self._doors().values()}
 
     def _workers(self) -> list[Worker]:
         return [

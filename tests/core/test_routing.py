@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.routing import Place, Plan, place_of, plan, retry_s, settled, view
+from supervisor.core.routing import Membership, Plan, membership_of, plan, retry_s, settled, view
 from supervisor.snapshot import FacetView, RouterView, ServerSnapshot
 
 A, B, C, FOREIGN = "http://h:1", "http://h:2", "http://h:3", "http://other:1"
@@ -20,79 +20,83 @@ def snapshot(lifecycle: str, readiness: str) -> ServerSnapshot:
 
 
 @pytest.mark.parametrize(
-    ("lifecycle", "readiness", "place"),
+    ("lifecycle", "readiness", "membership"),
     [
-        ("running", "success", Place.IN),
-        ("running", "failure", Place.OUT),
-        ("running", "unknown", Place.KEEP),
-        ("running", "held", Place.KEEP),
-        ("draining", "success", Place.OUT),
-        ("draining", "held", Place.OUT),
-        ("starting", "unknown", Place.OUT),
-        *((state, "unknown", Place.OUT) for state in ("stopped", "stopping", "reclaiming", "backoff", "fatal")),
-        ("quarantined", "unknown", Place.OUT),
+        ("running", "success", Membership.IN),
+        ("running", "failure", Membership.OUT),
+        ("running", "unknown", Membership.KEEP),
+        ("running", "held", Membership.KEEP),
+        ("draining", "success", Membership.OUT),
+        ("draining", "held", Membership.OUT),
+        ("starting", "unknown", Membership.OUT),
+        *((state, "unknown", Membership.OUT) for state in ("stopped", "stopping", "reclaiming", "backoff", "fatal")),
+        ("quarantined", "unknown", Membership.OUT),
     ],
 )
-def test_who_belongs_into_a_router(lifecycle: str, readiness: str, place: Place) -> None:
-    assert place_of(snapshot(lifecycle, readiness)) is place
+def test_who_belongs_into_a_router(lifecycle: str, readiness: str, membership: Membership) -> None:
+    assert membership_of(snapshot(lifecycle, readiness)) is membership
 
 
 def test_what_is_missing_joins_and_what_ends_leaves_and_others_stay() -> None:
-    places = {A: Place.IN, B: Place.OUT, C: Place.IN}
-    assert plan(places, {B, C, FOREIGN}) == Plan(joining=(A,), leaving=(B,))
-    assert plan(places, {A, C, FOREIGN}) == Plan((), ())
+    memberships = {A: Membership.IN, B: Membership.OUT, C: Membership.IN}
+    assert plan(memberships, {B, C, FOREIGN}) == Plan(joining=(A,), leaving=(B,))
+    assert plan(memberships, {A, C, FOREIGN}) == Plan((), ())
 
 
 def test_whose_place_nobody_knows_stays_where_he_is() -> None:
-    assert plan({A: Place.KEEP, B: Place.KEEP}, {A}) == Plan((), ())
-    assert settled({A: Place.KEEP, B: Place.KEEP}, {A}, {A})
+    assert plan({A: Membership.KEEP, B: Membership.KEEP}, {A}) == Plan((), ())
+    assert settled({A: Membership.KEEP, B: Membership.KEEP}, {A}, {A})
 
 
 def test_what_was_ours_before_leaves_and_what_was_never_does_not() -> None:
-    assert plan({A: Place.IN}, {A, B, FOREIGN}, earlier=[A, B, C]) == Plan((), (B,))
+    assert plan({A: Membership.IN}, {A, B, FOREIGN}, earlier=[A, B, C]) == Plan((), (B,))
 
 
 def test_who_cannot_be_asked_is_told_of_everybody_who_is_out() -> None:
-    assert plan({A: Place.OUT, B: Place.IN}, {B}, [C], complete=False) == Plan((), (A, C))
+    assert plan({A: Membership.OUT, B: Membership.IN}, {B}, [C], complete=False) == Plan((), (A, C))
 
 
-PLACES = st.dictionaries(st.sampled_from([A, B, C]), st.sampled_from(list(Place)))
+MEMBERSHIPS = st.dictionaries(st.sampled_from([A, B, C]), st.sampled_from(list(Membership)))
 URLS = st.frozensets(st.sampled_from([A, B, C, FOREIGN]))
 
 
-@given(PLACES, URLS, URLS.map(lambda urls: urls - {FOREIGN}))
+@given(MEMBERSHIPS, URLS, URLS.map(lambda urls: urls - {FOREIGN}))
 def test_carried_out_a_plan_settles_and_leaves_foreign_workers_alone(
-    places: dict[str, Place], listed: frozenset[str], earlier: frozenset[str]
+    memberships: dict[str, Membership], listed: frozenset[str], earlier: frozenset[str]
 ) -> None:
-    done = plan(places, listed, earlier)
+    done = plan(memberships, listed, earlier)
     after = (listed - set(done.leaving)) | set(done.joining)
-    assert settled(places, after, after)
+    assert settled(memberships, after, after)
     assert (FOREIGN in after) == (FOREIGN in listed)
-    assert plan(places, after, earlier) == Plan((), ())
-    assert all((url in after) == (url in listed) for url, place in places.items() if place is Place.KEEP)
+    assert plan(memberships, after, earlier) == Plan((), ())
+    assert all(
+        (url in after) == (url in listed) for url, membership in memberships.items() if membership is Membership.KEEP
+    )
 
 
 @pytest.mark.parametrize(
-    ("place", "listed", "ready", "state"),
+    ("membership", "listed", "ready", "state"),
     [
-        (Place.IN, {A}, {A}, "joined"),
-        (Place.IN, {A}, set(), "joining"),
-        (Place.IN, set(), set(), "joining"),
-        (Place.OUT, {A}, {A}, "leaving"),
-        (Place.OUT, set(), set(), "out"),
-        (Place.KEEP, {A}, {A}, "joined"),
-        (Place.KEEP, set(), set(), "out"),
+        (Membership.IN, {A}, {A}, "joined"),
+        (Membership.IN, {A}, set(), "joining"),
+        (Membership.IN, set(), set(), "joining"),
+        (Membership.OUT, {A}, {A}, "leaving"),
+        (Membership.OUT, set(), set(), "out"),
+        (Membership.KEEP, {A}, {A}, "joined"),
+        (Membership.KEEP, set(), set(), "out"),
     ],
 )
-def test_how_a_server_stands_with_a_router(place: Place, listed: set[str], ready: set[str], state: str) -> None:
-    seen = view("front", place, A, listed, ready)
+def test_how_a_server_stands_with_a_router(
+    membership: Membership, listed: set[str], ready: set[str], state: str
+) -> None:
+    seen = view("front", membership, A, listed, ready)
     assert (seen.name, seen.state) == ("front", state)
 
 
 def test_what_a_router_refused_is_told_of_those_whom_it_concerns() -> None:
-    assert view("front", Place.IN, A, set(), set(), "does not take it").reason == "does not take it"
-    assert view("front", Place.OUT, A, {A}, {A}, "answered 500").reason == "answered 500"
-    assert view("front", Place.IN, A, {A}, {A}, "does not take another") == RouterView("front", "joined")
+    assert view("front", Membership.IN, A, set(), set(), "does not take it").reason == "does not take it"
+    assert view("front", Membership.OUT, A, {A}, {A}, "answered 500").reason == "answered 500"
+    assert view("front", Membership.IN, A, {A}, {A}, "does not take another") == RouterView("front", "joined")
 
 
 def test_retries_come_ever_later_up_to_half_a_minute() -> None:
