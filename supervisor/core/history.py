@@ -17,7 +17,7 @@ KEPT = 20
 FEW = 3  # fewer starts than this teach nothing that is enforced
 
 # A deadline of twice the longest usual silence plus five spreads. A cold page cache and a busy host make a start up to
-# eight times slower, its silences too (the repacking behind a full bar, startup.md §5.6): it gets as many times more
+# eight times slower, its silences too (the repacking behind a full bar): it gets as many times more
 # patience as it has been slower so far (`PhaseClock.pace`).
 _TIMES = 2.0
 _SPREADS = 5.0

@@ -1,7 +1,7 @@
 """Says who listens on a TCP port: this tree, somebody else (named), or nobody.
 
 A 200 proves nothing about *this* server as long as the socket could be another's (two servers on one port: the second
-says "ready" and the first answers, issue 2). The kernel lists listening sockets with their inodes; an inode belongs to
+says "ready" and the first answers). The kernel lists listening sockets with their inodes; an inode belongs to
 the process that has it among its descriptors.
 """
 

@@ -21,7 +21,7 @@ def build(config: ServerConfig, own: Mapping[str, str], devices: tuple[int, ...]
     """The complete environment. `own` is the daemon's; another user's server gets a clean one of that account.
 
     stdout is a file, so Python would hold its lines back and SGLang's progress bars would come as ASCII: both are
-    switched unless the configuration says otherwise (SGLang 0.5.x, startup.md §7 of its log study).
+    switched unless the configuration says otherwise (seen with SGLang 0.5.x).
     """
     result = _base(config, own)
     result.setdefault("PATH", _PATH)
