@@ -41,8 +41,14 @@ def healthy(snapshot: ServerSnapshot) -> str:
 
 
 def stopped(snapshot: ServerSnapshot) -> str:
-    """Nothing more will happen by itself."""
-    return "reached" if snapshot.lifecycle.value in ("stopped", "fatal", "quarantined") else ""
+    """Nothing is left of it; or it is quarantined, and only an operator can change that."""
+    match snapshot.lifecycle.value:
+        case "stopped" | "fatal":
+            return "reached"
+        case "quarantined":
+            return "gave-up"
+        case _:
+            return ""
 
 
 async def while_connected(request: Request, work: Awaitable[T]) -> T:

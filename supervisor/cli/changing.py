@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from supervisor.cli.connection import Client
 
 
+_AT_REST = ("STOPPED", "EXITED")  # words that need no more to be said of who is stopped
+
+
 def start(client: Client, options: Namespace) -> int:
     """`NAME: started` as soon as the daemon has begun; with --wait when requests may come."""
-    asked = _expand(client, options.names)
+    asked, deadline = _expand(client, options.names), _deadline(options.timeout)
 
     def one(name: str) -> int:
         answer = client.post(f"/v1/servers/{segment(name)}/start", {"force": options.force})
@@ -31,14 +34,14 @@ def start(client: Client, options: Namespace) -> int:
         return codes.OK if options.wait else _done(name, "started")
 
     def healthy(name: str) -> int:
-        return _reach(client, name, "healthy", options.timeout, "started")
+        return _reach(client, name, "healthy", _left_s(deadline), "started")
 
     return _each(client, list(asked), one, healthy if options.wait else None)
 
 
 def stop(client: Client, options: Namespace) -> int:
     """`NAME: stopped` when its last process is gone and its devices are free, as supervisorctl waits too."""
-    asked = _expand(client, options.names)
+    asked, deadline = _expand(client, options.names), _deadline(options.timeout)
 
     def one(name: str) -> int:
         answer = client.post(f"/v1/servers/{segment(name)}/stop")
@@ -48,7 +51,7 @@ def stop(client: Client, options: Namespace) -> int:
         _tell_others(answer, name, asked, "stopping, too: it requires {}")
         if options.no_wait:
             return _done(name, "stopping")
-        return _reach(client, name, "stopped", options.timeout, "stopped")
+        return _reach(client, name, "stopped", _left_s(deadline), "stopped")
 
     return _each(client, list(asked), one)
 
@@ -86,7 +89,7 @@ def restart(client: Client, options: Namespace) -> int:
         from supervisor.cli.rolling import begin
 
         return begin(client, "restart", options)
-    asked = _expand(client, options.names)
+    asked, deadline = _expand(client, options.names), _deadline(options.timeout)
 
     def one(name: str) -> int:
         answer = client.post(f"/v1/servers/{segment(name)}/restart", {"reason": options.reason})
@@ -94,7 +97,7 @@ def restart(client: Client, options: Namespace) -> int:
         return codes.OK if options.wait else _done(name, "restarted")
 
     def healthy(name: str) -> int:
-        return _reach(client, name, "healthy", options.timeout, "restarted")
+        return _reach(client, name, "healthy", _left_s(deadline), "restarted")
 
     return _each(client, list(asked), one, healthy if options.wait else None)
 
@@ -136,10 +139,9 @@ def clear(client: Client, options: Namespace) -> int:
 
 def wait(client: Client, options: Namespace) -> int:
     """0 when all names are healthy (or stopped), 1 as soon as one gave up, 5 when the time is over."""
-    deadline = None if options.timeout is None else time.monotonic() + options.timeout
+    deadline = _deadline(options.timeout)
     for name in _expand(client, options.names):
-        left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
-        answer = _ask(client, name, options.until, left_s)
+        answer = _ask(client, name, options.until, _left_s(deadline))
         if options.json:
             say(as_json(answer))
         code = _told(name, answer, options.until, quiet=options.json)
@@ -209,9 +211,9 @@ def _ask(client: Client, name: str, until: str, timeout_s: float | None) -> Any:
 
     One that is upgraded meanwhile cuts the answer, and can be asked again at once.
     """
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    deadline = _deadline(timeout_s)
     while True:
-        left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+        left_s = _left_s(deadline)
         query = f"for={until}" + ("" if left_s is None else f"&timeout_s={left_s:.3f}")
         patience_s = None if left_s is None else left_s + ANSWER_TIMEOUT_S
         try:
@@ -220,10 +222,21 @@ def _ask(client: Client, name: str, until: str, timeout_s: float | None) -> Any:
             client.find_again()
 
 
+def _deadline(timeout_s: float | None) -> float | None:
+    """Of all names together: who gives a script a minute does not mean a minute a server."""
+    return None if timeout_s is None else time.monotonic() + timeout_s
+
+
+def _left_s(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+
 def _told(name: str, answer: Any, until: str, *, quiet: bool) -> int:
     server = answer["server"]
     seen = f"{server['state']} {server['description']}".strip()
     match answer["outcome"]:
+        case "reached" if until == "stopped" and server["state"] not in _AT_REST:
+            line, code = f"{until} ({seen})", codes.OK
         case "reached":
             line, code = until, codes.OK
         case "gave-up":

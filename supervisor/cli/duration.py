@@ -1,26 +1,21 @@
-"""Durations as the client takes them ("90s", "5m", "1h30m", or seconds as a bare number) and as it writes them."""
+"""Durations as the client takes them ("90s", "5m", "1h30m", as the configuration has them) and as it writes them."""
 
 from __future__ import annotations
 
+import re
+
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_PART = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)(ms|[dhms])", re.ASCII)
 
 
 def seconds(text: str) -> float:
     """Raises ValueError, which argparse turns into a usage error."""
-    if text.replace(".", "", 1).isdigit() and text.isascii():
-        return float(text)
-    total, rest = 0.0, text
-    while rest:
-        number = rest[: len(rest) - len(rest.lstrip("0123456789."))]
-        rest = rest[len(number) :]
-        unit = next((unit for unit in _UNITS_S if rest.startswith(unit)), None)
-        if not number or unit is None:
-            raise ValueError(text)
-        total += float(number) * _UNITS_S[unit]
-        rest = rest[len(unit) :]
-    if not text:
+    parts = _PART.findall(text)
+    sizes = [_UNITS_S[unit] for _, unit in parts]
+    whole = "".join(number + unit for number, unit in parts) == text
+    if not parts or not whole or sizes != sorted(set(sizes), reverse=True):
         raise ValueError(text)
-    return total
+    return sum(float(number) * size for (number, _), size in zip(parts, sizes, strict=True))
 
 
 def short(seconds_: float) -> str:

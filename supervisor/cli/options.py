@@ -7,7 +7,7 @@ import signal
 
 from supervisor.cli.duration import seconds
 
-_LIMIT = 'for all names together, such as "90s"; then exit 5; without it as long as it takes'
+_LIMIT = 'such as "90s", for all names together: then exit 5; no limit unless told'
 _DRAIN_END = "then it is killed, and this exits 5"
 
 

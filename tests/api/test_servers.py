@@ -194,13 +194,13 @@ async def test_running_without_readiness_is_not_healthy(client: httpx.AsyncClien
     assert answer.json()["outcome"] == "time-out"
 
 
-@pytest.mark.parametrize("state", ["stopped", "fatal", "quarantined"])
-async def test_waiting_for_the_end(client: httpx.AsyncClient, control: FakeControl, state: str) -> None:
+@pytest.mark.parametrize(("state", "said"), [("stopped", "reached"), ("fatal", "reached"), ("quarantined", "gave-up")])
+async def test_waiting_for_the_end(client: httpx.AsyncClient, control: FakeControl, state: str, said: str) -> None:
     await control.put(snapshot("kimi", "stopping"))
     waiting = asyncio.create_task(client.get("/v1/servers/kimi/wait", params={"for": "stopped"}))
     await control.waiters(1)
     await control.put(snapshot("kimi", state))
-    assert (await waiting).json()["outcome"] == "reached"
+    assert (await waiting).json()["outcome"] == said
 
 
 async def test_a_waiter_that_goes_away_leaves_nothing(client: httpx.AsyncClient, control: FakeControl) -> None:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from supervisor.cli import changing
+from supervisor.cli.connection import Client
 from supervisor.events import RestartRequested, SignalRequested, StartRequested, StopRequested
 from supervisor.snapshot import ServerSnapshot, StopView
 from tests.api.fake import FakeControl, snapshot
@@ -193,8 +198,46 @@ async def test_wait_has_a_time_limit_for_all_names_together(sglctl: Sglctl) -> N
     assert outcome.out == "kimi: healthy\ndraft: ERROR (not healthy in time: STOPPED Not started)\n"
 
 
-async def test_wait_for_the_end(sglctl: Sglctl) -> None:
+class Recording(Client):
+    """Notes what it asks."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.asked: list[str] = []
+
+    def get(self, target: str, timeout_s: float | None = None) -> Any:
+        self.asked.append(target)
+        return super().get(target, timeout_s)
+
+
+@pytest.mark.parametrize("verb", [changing.start, changing.restart])
+async def test_a_time_limit_is_for_all_names_together(
+    socket_path: str, control: FakeControl, verb: Callable[..., int]
+) -> None:
+    client = Recording(socket_path)
+    await control.put(snapshot("kimi", "starting"))
+    options = Namespace(
+        names=["kimi", "draft"], wait=True, timeout=0.05, force=False, until="healthy", reason="", rolling=False
+    )
+    assert await asyncio.to_thread(verb, client, options) == 5
+    limits = [float(target.partition("timeout_s=")[2]) for target in client.asked if "timeout_s=" in target]
+    assert limits[0] <= 0.05
+    assert limits[-1] == 0.0
+
+
+async def test_wait_for_the_end(sglctl: Sglctl, control: FakeControl) -> None:
     assert await sglctl("wait", "--for", "stopped", "draft") == (0, "draft: stopped\n", "")
+    await control.put(snapshot("draft", "fatal"))
+    assert await sglctl("wait", "--for", "stopped", "draft") == (0, "draft: stopped (FATAL unknown error)\n", "")
+
+
+@pytest.mark.parametrize("words", [("wait", "--for", "stopped"), ("stop",)])
+async def test_what_is_quarantined_is_not_stopped(sglctl: Sglctl, control: FakeControl, words: tuple[str, ...]) -> None:
+    control.slow_stop = True
+    stopping = asyncio.create_task(sglctl(*words, "kimi"))
+    await control.waiters(1)
+    await control.put(snapshot("kimi", "quarantined"))
+    assert await stopping == (1, "kimi: ERROR (gave up: FATAL quarantined: unknown error)\n", "")
 
 
 async def test_wait_for_an_unknown_name(sglctl: Sglctl) -> None:

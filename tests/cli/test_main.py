@@ -20,6 +20,7 @@ from supervisor.cli import duration
 from supervisor.cli.connection import DEFAULT_SOCKET, socket_path
 from supervisor.cli.text import as_json, clean
 from supervisor.config import DEFAULT_SOCKET as DAEMON_SOCKET
+from supervisor.units import parse_duration
 from tests.api.fake import FakeControl, snapshot
 from tests.cli.conftest import Sglctl
 
@@ -201,16 +202,19 @@ async def test_help(sglctl: Sglctl) -> None:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("90s", 90), ("5m", 300), ("1h30m", 5400), ("250ms", 0.25), ("12", 12), ("0.5", 0.5), ("1d", 86400)],
+    [("90s", 90), ("5m", 300), ("1h30m", 5400), ("250ms", 0.25), ("0.5s", 0.5), ("1d", 86400)],
 )
 def test_durations(text: str, seconds: float) -> None:
     assert duration.seconds(text) == pytest.approx(seconds)
+    assert parse_duration(text) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("text", ["", "s", "5x", "-5s", "1..5s", "5 s", "٣s", "nan"])
+@pytest.mark.parametrize("text", ["", "s", "5x", "-5s", "1..5s", "5 s", "٣s", "nan", "12", "0.5", "1m1h", "1m1m"])
 def test_no_durations(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - argparse makes the message
         duration.seconds(text)
+    with pytest.raises(ValueError, match="duration"):  # the configuration takes the same
+        parse_duration(text)
 
 
 def test_clean_leaves_ordinary_text_alone() -> None:

@@ -105,8 +105,13 @@ async def stop_process(call: Call, name: str, wait: bool = True) -> Any:
         raise FaultError(FaultCode.NOT_RUNNING, name)
     await call.control.request(snapshot.name, StopRequested(by=call.by))
     if wait:  # as long as the server's own deadlines allow; the client may go away at any time
-        await waiting.outcome(call.control, snapshot.name, waiting.stopped)
+        await _gone(call, snapshot.name)
     return True
+
+
+async def _gone(call: Call, name: str) -> None:
+    if await waiting.outcome(call.control, name, waiting.stopped) == "gave-up":
+        raise FaultError(FaultCode.FAILED, name)
 
 
 async def signal_process(call: Call, name: str, signal: str) -> Any:
@@ -137,7 +142,7 @@ async def stop_group(call: Call, name: str, wait: bool = True) -> list[dict[str,
 
     async def gone(one: str) -> None:
         if wait:
-            await waiting.outcome(call.control, one, waiting.stopped)
+            await _gone(call, one)
 
     return await each(wanted, gone, group=name)
 
