@@ -39,7 +39,8 @@ _WORTH_TELLING = 0.5  # confidence of a diagnosis
 
 _EPILOG = """\
 exit status:
-  0    stopped on request (Ctrl-C, SIGTERM, SIGHUP, sglctl stop or shutdown), or --once and it became healthy
+  0    stopped on request (Ctrl-C, SIGTERM, SIGHUP, sglctl stop or shutdown), or --once and it became healthy,
+       which the last line on standard error says
   1    given up: no restart can help, the restart budget is spent, or it failed under --no-restart;
        the last line on standard error tells cause and remedy
   2    usage, or nothing could be started (a directory, the socket, another run of the same name)
@@ -145,7 +146,7 @@ class Run:
             seen = await self._daemon.answers.changed(seen)
             snapshot = self._snapshot()
             if self._once and is_healthy(snapshot):
-                self._outcome = Outcome(EXIT_STOPPED)
+                self._outcome = Outcome(EXIT_STOPPED, f"{snapshot.name} works: {snapshot.lifecycle.reason}")
             else:
                 self._outcome = _judged(snapshot)
         self._daemon.ask_to_end("the end of the run")

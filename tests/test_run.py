@@ -154,9 +154,13 @@ def test_sglctl_works_on_its_socket_and_a_stop_there_ends_the_run(start: Start, 
 
 def test_once_stops_as_soon_as_it_is_healthy(start: Start, engine: list[str]) -> None:
     run = start(*engine, options=("--once",))
-    assert (run.finish(), run.errors()) == (0, "")
+    assert run.finish() == 0
+    assert run.errors().startswith("sglsup run: Tiny-7B works: healthy ")
     assert "running" in run.lifecycle()
     assert run.lifecycle()[-1] == "stopped"
+    said = [change["reason"] for change in run.changes if change["facet"] == "lifecycle"]
+    assert any(str(reason).startswith("ended as asked") for reason in said)
+    assert not any(str(reason).startswith(("ended by", "exited")) for reason in said), "nothing has failed"
 
 
 # --- given up --------------------------------------------------------------------------------------------------------

@@ -381,6 +381,8 @@ class Attempt:
         match self.ending:
             case EndKind.STALL | EndKind.DEAD | EndKind.SPAWN:
                 return self.ending_reason
+            case EndKind.OPERATOR:  # the engine kills its own tree on the way out: no more than a detail then
+                return "ended as asked" if not code else f"ended as asked, {_how(code)}"
             case _ if code is None:
                 return f"ended, exit status unknown{self._after_whom()}"
             case _ if code < 0:
@@ -391,6 +393,10 @@ class Attempt:
     def _after_whom(self) -> str:
         """The leader's end is often the echo of another's."""
         return f" after {self.first_death} had ended" if self.first_death else ""
+
+
+def _how(code: int) -> str:
+    return f"by signal {-code}" if code < 0 else f"with status {code}"
 
 
 def _hidden(facts: CommandFacts) -> str:

@@ -143,7 +143,7 @@ class LiveReport:
         for one in records:
             if one.facet in _MILESTONES:
                 at = time.strftime("%H:%M:%S", time.localtime(one.wall))
-                self.say(f"{at} {one.server} {one.after}: {one.reason}", _style(one.after))
+                self.say(f"{at} {one.server} {one.after}: {one.reason}", _style(one.after, snapshot.goal))
         self._board.show([wire.server(snapshot, clock)])
         return _REFRESH_SERVING_S if snapshot.lifecycle.value == "running" else _REFRESH_STARTING_S
 
@@ -173,10 +173,12 @@ class Above(io.TextIOBase):
         return len(text)
 
 
-def _style(state: str) -> str:
+def _style(state: str, goal: str) -> str:
     match state:
         case "running":
             return "bold green"
+        case "stopping" if goal == "down":  # as somebody asked
+            return "dim"
         case "fatal" | "quarantined" | "stopping":
             return "bold red"
         case "backoff":

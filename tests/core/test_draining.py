@@ -219,3 +219,14 @@ def test_a_signal_that_died_with_the_daemon_is_sent_by_the_next_one() -> None:
     world.until(world.now + 5.0)
     assert len(world.done(a.SignalTree)) == 2
     assert world.state is State.STOPPED
+
+
+def test_an_end_that_was_asked_for_is_not_told_as_a_failure() -> None:
+    """An engine kills its own tree on the way out, so that its leader may well end by a signal."""
+    world = running(SETTINGS)
+    world.stop()
+    world.settle()
+    assert world.state is State.STOPPED
+    reasons = [action.reason for action in world.done(a.Announce) if action.facet == "lifecycle"]
+    assert any(reason.startswith("ended as asked") for reason in reasons), reasons
+    assert not any(reason.startswith(("ended by", "exited")) for reason in reasons), reasons

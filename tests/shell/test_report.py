@@ -10,6 +10,7 @@ import select
 from collections.abc import Iterator
 
 import anyio
+import msgspec
 import pytest
 
 from supervisor.api.control import EventRecord
@@ -101,6 +102,19 @@ async def test_above_the_live_view_stands_what_decided_something() -> None:
     assert starting is not None
     assert running is not None
     assert starting < running, "bars move faster than an uptime"
+    os.close(mine)
+    os.close(theirs)
+
+
+@pytest.mark.parametrize(("goal", "alarming"), [("up", True), ("down", False)])
+async def test_a_stop_that_somebody_asked_for_is_no_alarm(goal: str, alarming: bool) -> None:
+    mine, theirs = pty.openpty()
+    report = LiveReport(Screen(theirs))
+    view = msgspec.structs.replace(snapshot("kimi", "stopping"), goal=goal)
+    await report.changed([STALLED], view, clock(15.0))
+    report.end()
+    line = next(line for line in drained(mine).splitlines() if "stalled in draft-graph" in line)
+    assert ("31m" in line) is alarming, line
     os.close(mine)
     os.close(theirs)
 
