@@ -11,6 +11,7 @@ import errno
 import os
 import socket
 import stat
+import struct
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -238,22 +239,23 @@ def _clear_stale(place: Path) -> None:
         return
     if not stat.S_ISSOCK(status.st_mode):
         raise OSError(errno.EEXIST, "exists and is not a socket", str(place))
-    if _answers(str(place)):
-        raise SocketInUseError(f"cannot listen on {place}: a living daemon answers on it")
+    if by := _who_answers(str(place)):
+        raise SocketInUseError(f"{by} answers on it")
     place.unlink(missing_ok=True)
 
 
-def _answers(path: str) -> bool:
-    """Only a refusal proves that nobody listens; a full backlog or a busy daemon is a living one."""
+def _who_answers(path: str) -> str:
+    """Only a refusal proves that nobody listens, which is ""; a full backlog or a busy daemon is a living one."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as probe:
         probe.settimeout(CONNECT_TIMEOUT_S)
         try:
             probe.connect(path)
         except (ConnectionRefusedError, FileNotFoundError):
-            return False
+            return ""
         except (BlockingIOError, TimeoutError):
-            return True
-    return True
+            return "a living daemon"
+        pid, _, _ = struct.unpack("3i", probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return f"a living daemon (pid {pid})"
 
 
 def _remove_file(binding: Binding) -> None:

@@ -55,7 +55,7 @@ from supervisor.shell.rolling import Rolling, Site
 from supervisor.shell.roster import Roster
 from supervisor.shell.routing import Routing
 from supervisor.shell.service import Service
-from supervisor.shell.sockets import ListenProblem, bindings
+from supervisor.shell.sockets import ListenProblem, bindings, explained
 from supervisor.shell.states import StateStore
 from supervisor.shell.trees import TreeStore, boot_id
 from supervisor.shell.upgrade.books import Upgrades
@@ -129,7 +129,7 @@ class Daemon:
                     if inherited[server.name].saved is not None:
                         self._inherited.add(server.name)
                     await roster.add(server, inherited[server.name])
-                bound = self._bindings()
+                bound = await self._bindings()
                 await stack.enter_async_context(serve.serving(bound))
                 for what, work in (
                     ("gpus", host.devices.run),
@@ -282,11 +282,11 @@ class Daemon:
     def _observe(self, snapshot: ServerSnapshot) -> None:
         self._pulse.observe(self._views.whole(snapshot))
 
-    def _bindings(self) -> list[serve.Binding]:
+    async def _bindings(self) -> list[serve.Binding]:
         try:
             return bindings(self._config.daemon, self.answers, os.environ, self._left)
         except ListenProblem as problem:
-            raise StartupProblem(str(problem)) from None
+            raise StartupProblem(await explained(problem)) from None
 
     async def _begin(self) -> None:
         log.info("ready", socket=self._config.daemon.socket, servers=len(self._roster.names()), version=__version__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from collections.abc import Mapping
@@ -13,11 +14,26 @@ from supervisor.api.app import build_app, build_tcp_app
 from supervisor.api.control import Control
 from supervisor.api.serve import Binding
 from supervisor.config import DaemonConfig
+from supervisor.edge.listener import holder
 from supervisor.shell.upgrade.handover import Handover
 
 
 class ListenProblem(Exception):  # noqa: N818 - a fact for the operator, not a bug
-    """A socket cannot be had; the text is the one line that says why."""
+    """A socket cannot be had; the text is the one line that says why. `port` is taken by somebody."""
+
+    def __init__(self, where: str, why: str, port: int = 0) -> None:
+        super().__init__(f"cannot listen on {where}: {why}; nothing was started")
+        self.where = where
+        self.port = port
+
+
+async def explained(problem: ListenProblem) -> str:
+    """The line about a socket that cannot be had; of a port that is taken with whoever has it, and what to do."""
+    by = await holder(problem.port) if problem.port else None
+    if by is None:
+        return str(problem)
+    what_next = "end it, or choose another address with daemon.listen"
+    return f"cannot listen on {problem.where} (daemon.listen): {by}; nothing was started; {what_next}"
 
 
 def bindings(
@@ -27,26 +43,37 @@ def bindings(
     ours = _kept(daemon, handover) if handover is not None else []
     systemds = _of_systemd(environment, handover)
     passed = [*ours, *systemds]
-    opened: list[socket.socket] = []
     try:
         gid = access.gid_of(daemon.socket_group) if daemon.socket_group else None
-        rules = access.access_of(daemon, os.geteuid(), gid if gid is not None else os.getegid())
-        # TCP first: unlike the socket it leaves no file behind when the other one cannot be had.
-        if daemon.listen_address and not _among(passed, socket.AF_INET, socket.AF_INET6):
-            opened.append(serve.bind_tcp(*daemon.listen_address))
-        if not _among(passed, socket.AF_UNIX):
-            opened.append(serve.bind_unix(daemon.socket, daemon.socket_mode, gid))
-    except (serve.SocketInUseError, OSError, KeyError) as problem:
-        for one in opened:
-            one.close()
-        if isinstance(problem, serve.SocketInUseError):
-            raise ListenProblem(str(problem)) from None
-        where = f"{daemon.socket} or {daemon.listen}"
-        raise ListenProblem(f"cannot listen on {where}: {problem}; nothing was started") from None
+    except KeyError as problem:
+        raise ListenProblem(daemon.socket, f"daemon.socket_group: {problem}") from None
+    rules = access.access_of(daemon, os.geteuid(), gid if gid is not None else os.getegid())
+    opened = _opened(daemon, gid, passed)
     return [
         *(_bound(one, control, rules, owned=False) for one in systemds),
         *(_bound(one, control, rules, owned=True) for one in (*ours, *opened)),
     ]
+
+
+def _opened(daemon: DaemonConfig, gid: int | None, passed: list[socket.socket]) -> list[socket.socket]:
+    """Those that nobody passed. TCP first: unlike the socket it leaves no file behind when the other cannot be had."""
+    opened: list[socket.socket] = []
+    if daemon.listen_address and not _among(passed, socket.AF_INET, socket.AF_INET6):
+        try:
+            opened.append(serve.bind_tcp(*daemon.listen_address))
+        except OSError as problem:
+            taken = problem.errno == errno.EADDRINUSE
+            port = daemon.listen_address[1] if taken else 0
+            raise ListenProblem(daemon.listen, problem.strerror or str(problem), port) from None
+    if not _among(passed, socket.AF_UNIX):
+        try:
+            opened.append(serve.bind_unix(daemon.socket, daemon.socket_mode, gid))
+        except (serve.SocketInUseError, OSError) as problem:
+            for one in opened:
+                one.close()
+            why = (problem.strerror or str(problem)) if isinstance(problem, OSError) else str(problem)
+            raise ListenProblem(daemon.socket, why) from None
+    return opened
 
 
 def _of_systemd(environment: Mapping[str, str], handover: Handover | None) -> list[socket.socket]:
