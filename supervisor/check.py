@@ -113,9 +113,11 @@ def _servers(options: argparse.Namespace, command: Sequence[str]) -> tuple[Serve
     if command:
         return (_lone(options, tuple(command)),)
     config: Config = load(options.file)
+    if not config.servers:  # what a conversion that failed leaves behind must not pass
+        raise UsageError(f"cannot check {options.file}: it has no [server.NAME], so nothing was looked at")
     for name in options.names:
         if name not in config.servers:
-            raise UsageError(f"{options.file} has no server {name}; it has {', '.join(config.servers) or 'none'}")
+            raise UsageError(f"{options.file} has no server {name}; it has {', '.join(config.servers)}")
     return tuple(server for name, server in config.servers.items() if name in (options.names or config.servers))
 
 

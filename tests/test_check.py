@@ -251,6 +251,17 @@ def test_wrong_usage_and_an_unusable_file(arguments: list[str], capsys: pytest.C
     assert capsys.readouterr().err.startswith("sglsup check: ")
 
 
+@pytest.mark.parametrize("text", ["", "# nothing\n", "[daemon]\nlisten = ''\n"])
+def test_a_file_without_a_server_is_no_success(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A conversion that failed has left an empty file."""
+    file = tmp_path / "e.toml"
+    state = f'[daemon]\nstate_dir = "{tmp_path}"\nlog_dir = "{tmp_path}"\n'
+    file.write_text(text.replace("[daemon]\n", state))
+    assert check.main([str(file)]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"sglsup check: cannot check {file}: it has no [server.NAME], so nothing was looked at\n")
+
+
 def test_a_page_for_three_in_the_morning() -> None:
     finding = Finding(
         "draft-context-short", Severity.ERROR, "it is short", "it is refused", "set it", "file.py:1", ">=0.5.1"
