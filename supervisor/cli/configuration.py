@@ -23,6 +23,9 @@ _LINES = {  # supervisorctl's, as far as it has one
     "changed": ("updated process group",),
     "skipped": ("left as it is: it costs a restart",),
 }
+_NOTHING = "No config updates to processes"
+_IN_FORCE = "nothing has been changed: what is in force stays in force"
+_WHOLE_LIST = 100  # characters
 _KEPT = "left as it is: the file has it no more, without --live it would be stopped and removed"
 _RULE_DURATIONS = ("stall", "limit", "backoff", "backoff_max", "window", "stopped", "stuck", "canary", "reclaim_limit")
 _STOP_DURATIONS = ("grace", "startup_grace", "leave_limit")
@@ -33,7 +36,7 @@ _UNITS = (("GiB", 2**30), ("GB", 10**9), ("MiB", 2**20), ("MB", 10**6), ("KiB", 
 
 def reread(client: Client, options: Namespace) -> int:
     """What the file would change, in supervisorctl's words, with its price, each key below. Nothing is changed."""
-    read = client.get("/v1/config/reread")
+    read = _read(client)
     if options.json:
         say(as_json(read))
         return codes.OK
@@ -42,10 +45,18 @@ def reread(client: Client, options: Namespace) -> int:
         say(f"{clean(server['name'])}: {clean(server['kind'])}{_price(server, read['last_start_s'])}")
         _print_keys(server["keys"], {"restart": "restart needed", "live": "live"})
     if not changes["servers"]:
-        say("No config updates to processes")
+        say(_NOTHING)
     _print_keys(changes.get("groups", []), {"live": "live"})
     _print_keys(changes["daemon"], _NEXT_START)
     return codes.OK
+
+
+def _read(client: Client) -> Any:
+    """What the daemon finds in the file. Raises RefusedError for a file that cannot be used."""
+    try:
+        return client.get("/v1/config/reread")
+    except RefusedError as error:
+        raise RefusedError(error.status, f"{error}\n{_IN_FORCE}" if error.status == 409 else str(error)) from None
 
 
 def _price(server: Any, last_start_s: dict[str, float]) -> str:
@@ -59,8 +70,29 @@ def _price(server: Any, last_start_s: dict[str, float]) -> str:
 
 def _print_keys(keys: list[Any], prices: dict[str, str]) -> None:
     for key in keys:
-        before, after = (_value(key["key"], key[side]) for side in ("before", "after"))
+        before, after = _values(key["key"], key["before"], key["after"])
         say(f"  {clean(key['key'])}: {before} -> {after} ({prices[key['price']]})")
+
+
+def _values(key: str, before: Any, after: Any) -> tuple[str, str]:
+    """Both values. Of long lists, as commands are, what differs, behind the word before it: with its option."""
+    texts = _value(key, before), _value(key, after)
+    if not (isinstance(before, list) and isinstance(after, list)) or max(map(len, texts)) <= _WHOLE_LIST:
+        return texts
+    same = _common(before, after)
+    end = _common(before[same:][::-1], after[same:][::-1])
+    first = max(0, same - 1)
+    return _excerpt(before, first, len(before) - end), _excerpt(after, first, len(after) - end)
+
+
+def _common(one: list[Any], other: list[Any]) -> int:
+    """How many items both begin with."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def _excerpt(items: list[Any], first: int, end: int) -> str:
+    shown = ["..."] * (first > 0) + [as_json(item) for item in items[first:end]] + ["..."] * (end < len(items))
+    return f"[{', '.join(shown)}]"
 
 
 def _value(key: str, value: Any) -> str:
@@ -78,7 +110,7 @@ def _value(key: str, value: Any) -> str:
 
 def avail(client: Client, options: Namespace) -> int:
     """Every server of the file or in force, in supervisorctl's columns."""
-    found = client.get("/v1/config/reread")["servers"]
+    found = _read(client)["servers"]
     if options.json:
         say(as_json({"servers": found}))
         return codes.OK
@@ -94,7 +126,7 @@ def update(client: Client, options: Namespace) -> int:
         from supervisor.cli.rolling import begin
 
         return begin(client, "update", options)
-    read = client.get("/v1/config/reread")
+    read = _read(client)
     names = [plain_name(name) for name in options.names]
     known = {server["name"] for server in read["servers"]}
     unknown = [name for name in names if name not in known and name != "all"]
@@ -108,6 +140,8 @@ def update(client: Client, options: Namespace) -> int:
         client.post("/v1/config/update", {"names": [], "free_only": True})
     _print_keys(read["differences"].get("groups", []), {"live": "live"})
     _print_keys(read["differences"]["daemon"], _NEXT_START)
+    if not changes and not unknown and not (everybody and read["differences"].get("groups")):
+        say(_NOTHING)
     return codes.worst([*results, codes.UNKNOWN if unknown else codes.OK])
 
 

@@ -61,6 +61,20 @@ async def test_changes_are_told_in_units(sglctl: Sglctl, file: Path) -> None:
     ]
 
 
+async def test_of_a_long_command_only_the_change_is_told(sglctl: Sglctl, control: FakeControl, file: Path) -> None:
+    words = ["engine", "--model", "m" * 100, "--tp", "4", "--port", "30000"]
+    server = msgspec.structs.replace(control.configuration.servers["kimi"], command=tuple(words))
+    control.configuration = msgspec.structs.replace(control.configuration, servers={"kimi": server})
+    for command, told in (
+        ([*words[:4], "8", *words[5:]], '[..., "--tp", "4", ...] -> [..., "--tp", "8", ...]'),
+        ([*words, "--x"], '[..., "30000"] -> [..., "30000", "--x"]'),
+        (["other", *words[1:]], '["engine", ...] -> ["other", ...]'),
+        ([*words[:3], *words[5:]], f'[..., "{words[2]}", "--tp", "4", ...] -> [..., "{words[2]}", ...]'),
+    ):
+        file.write_text(f"[server.kimi]\ncommand = {json.dumps(command)}\n")
+        assert f"  command: {told} (restart needed)\n" in (await sglctl("reread")).out
+
+
 def test_the_units_are_those_of_the_configuration() -> None:
     """The client imports the standard library alone, so it names the keys that have a unit."""
     structs = [one for one in vars(model).values() if isinstance(one, type) and issubclass(one, msgspec.Struct)]
@@ -77,7 +91,9 @@ async def test_a_broken_file_is_told_line_by_line(sglctl: Sglctl, file: Path) ->
     assert (outcome.code, outcome.out) == (1, "")
     lines = outcome.err.splitlines()
     assert f'error: cannot use {file}: server.kimi.comand: unknown key, did you mean "command"?' in lines
-    assert len(lines) >= 2, "a line for each problem"
+    assert len(lines) >= 3, "a line for each problem"
+    assert lines[-1] == "error: nothing has been changed: what is in force stays in force"
+    assert (await sglctl("update")).err == outcome.err
     assert all(line.startswith("error: ") for line in lines)
     assert not any("??" in line or line.endswith("?error") for line in lines)
 

@@ -72,6 +72,12 @@ async def test_live_leaves_alone_what_costs_a_restart_and_says_what_else_would_b
     assert set(control.servers) == {"kimi", "draft"}
 
 
+async def test_nothing_to_do_is_said(sglctl: Sglctl, control: FakeControl, file: Path) -> None:
+    await sglctl("update")
+    control.configuration = control.available()
+    assert await sglctl("update") == (0, "No config updates to processes\n", "")
+
+
 async def test_a_broken_file_is_told(sglctl: Sglctl, control: FakeControl, file: Path) -> None:
     file.write_text("[server.kimi]\ncomand = 1\n")
     outcome = await sglctl("update")
