@@ -20,12 +20,12 @@ from supervisor.config import ServerConfig
 from supervisor.core.gpus.attribution import FOREIGN, SERVER
 from supervisor.core.gpus.book import Claim, Culprit, DeviceBook, Lease, LeaseRefused, Rules
 from supervisor.core.gpus.views import GpusView
-from supervisor.devices import DeviceRecord, GpuReport, GpuSample, ProcessOwner, QuarantineRecord, XidSeen
+from supervisor.devices import DeviceRecord, GpuReport, GpuSample, QuarantineRecord, XidSeen
 from supervisor.edge.gpu.feed import GpuFeed
-from supervisor.edge.holders import identify
 from supervisor.edge.process.scan import read_stat
 from supervisor.events import DevicesChecked
 from supervisor.shell import clock
+from supervisor.shell.owners import LIMIT_S, Owners
 from supervisor.smallfile import UnusableFileError, read_json, replace_bytes
 from supervisor.snapshot import ServerSnapshot
 
@@ -34,16 +34,20 @@ log = structlog.get_logger()
 _RELAX_AFTER_S = 15.0
 _MOMENTS_S = 2.0
 _LOOK_AGAIN_S = 0.1
-_IDENTIFY_LIMIT_S = 2.0
 _STORE_EVERY_S = 300.0  # error counts; a quarantine and a first baseline are stored at once
 
 
 class Devices:
     """The only writer of the device book. Leases follow the servers' lifecycles."""
 
-    def __init__(self, state_dir: Path, server_of: Callable[[int], str], changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        state_dir: Path,
+        server_of: Callable[[int], str],
+        changed: Callable[[], None],
+        identify_limit_s: float = LIMIT_S,
+    ) -> None:
         self._path = state_dir / "devices.json"
-        self._server_of = server_of
         self._changed = changed
         self._book = DeviceBook(Rules(), wall_offset_s=time.time() - time.monotonic(), now=clock.monotonic())
         self._feed: GpuFeed | None = None
@@ -52,10 +56,8 @@ class Devices:
         self._store_now = anyio.Event()
         self._sight = ("", "")
         self._struck: set[tuple[int, int]] = set()
-        self._owners: tuple[ProcessOwner, ...] = ()
+        self._owners = Owners(server_of, identify_limit_s)
         self._baselines: frozenset[str] = frozenset()  # of which devices one is known
-        self._identifying = False
-        self._identifies = anyio.CapacityLimiter(1)  # one that hangs must not use up the threads that others wait for
         self.killed: Counter[tuple[str, str]] = Counter()  # holders of memory that we killed, by server and kind
         self._restore()
 
@@ -81,7 +83,7 @@ class Devices:
     async def take(self, report: GpuReport) -> None:
         """One report: of the feed, or an Xid of the kernel's log."""
         pids = _pids(report) if isinstance(report, GpuSample) else ()
-        owners = await self._identified(pids) if pids else ()
+        owners = await self._owners.of(pids) if pids else ()
         if isinstance(report, XidSeen) and self._book.is_news(report):
             log.warning("xid", gpu=report.device, xid=report.xid)
         self._quarantined(self._book.observe(report, owners, clock.monotonic()))
@@ -172,27 +174,6 @@ class Devices:
             self._quarantined((record,) if record else ())
 
     # --- inside ------------------------------------------------------------------------------------------------------
-
-    async def _identified(self, pids: tuple[int, ...]) -> tuple[ProcessOwner, ...]:
-        """Who they are; as far as a process stuck in the kernel holds up the answer, who they were at the last one.
-
-        For one without an owner a start waits, but nothing is killed or refused because of it.
-        """
-        if not self._identifying:  # a look that hangs is not joined by another one with every report
-            with anyio.move_on_after(_IDENTIFY_LIMIT_S):
-                self._owners = await anyio.to_thread.run_sync(
-                    self._identify, pids, abandon_on_cancel=True, limiter=self._identifies
-                )
-                return self._owners
-            log.warning("memory holders", problem="a process does not say who it is", limit_s=_IDENTIFY_LIMIT_S)
-        return tuple(owner for owner in self._owners if owner.pid in pids and _still(owner))
-
-    def _identify(self, pids: tuple[int, ...]) -> tuple[ProcessOwner, ...]:
-        self._identifying = True
-        try:
-            return identify(pids, self._server_of)
-        finally:
-            self._identifying = False
 
     def _hurry(self) -> None:
         self._asked_at = clock.monotonic()
@@ -286,12 +267,6 @@ def _claim(config: ServerConfig, devices: tuple[int, ...], after: float, start: 
 
 def _pids(report: GpuSample) -> tuple[int, ...]:
     return tuple(process.pid for gpu in report.devices for process in gpu.processes or () if process.alive)
-
-
-def _still(owner: ProcessOwner) -> bool:
-    """Whether it is the same process: this look never blocks."""
-    process = read_stat(owner.pid)
-    return process is not None and process.alive and process.start_ticks == owner.start_ticks
 
 
 def _uid(user: str | None) -> int:

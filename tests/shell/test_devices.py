@@ -20,7 +20,6 @@ from supervisor.config import GpuPlan, OnForeign, ServerConfig
 from supervisor.devices import Gpu, GpuBlind, GpuMemory, GpuProcess, GpuSample, XidSeen
 from supervisor.events import DevicesChecked
 from supervisor.shell import clock
-from supervisor.shell import devices as devices_module
 from supervisor.shell.devices import Devices
 from supervisor.snapshot import DiagnosisView, ServerSnapshot
 from tests.shell import made
@@ -237,7 +236,7 @@ async def test_a_disk_that_cannot_be_written_costs_no_decision(tmp_path: Path) -
 
 
 async def test_a_process_that_cannot_be_asked_who_it_is_holds_up_nothing(
-    tmp_path: Path, holder: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, holder: subprocess.Popen[bytes]
 ) -> None:
     asked: list[int] = []
     answers, answer = threading.Event(), threading.Event()
@@ -250,8 +249,7 @@ async def test_a_process_that_cannot_be_asked_who_it_is_holds_up_nothing(
         return "glm"
 
     host = Host(tmp_path)
-    host.devices = Devices(tmp_path, server_of, lambda: None)
-    monkeypatch.setattr(devices_module, "_IDENTIFY_LIMIT_S", 0.1)
+    host.devices = Devices(tmp_path, server_of, lambda: None, identify_limit_s=0.1)
     held = GpuProcess(holder.pid, 20 * GIB)
     await host.look(20 * GIB, processes=(held,), times=1)
     answers.clear()
@@ -270,7 +268,7 @@ async def test_a_process_that_cannot_be_asked_who_it_is_holds_up_nothing(
 
 
 async def test_a_nameless_holder_is_no_reason_to_kill_or_give_up(
-    tmp_path: Path, holder: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, holder: subprocess.Popen[bytes]
 ) -> None:
     answer = threading.Event()
 
@@ -279,8 +277,7 @@ async def test_a_nameless_holder_is_no_reason_to_kill_or_give_up(
         return ""
 
     host = Host(tmp_path)
-    host.devices = Devices(tmp_path, server_of, lambda: None)
-    monkeypatch.setattr(devices_module, "_IDENTIFY_LIMIT_S", 0.1)
+    host.devices = Devices(tmp_path, server_of, lambda: None, identify_limit_s=0.1)
     try:
         await host.look(20 * GIB, processes=(GpuProcess(holder.pid, 20 * GIB),))
         for policy in OnForeign:
