@@ -23,9 +23,7 @@ STDLIB = (
     "import contextlib, ctypes, json, os, select, signal, sys, threading, time\nfrom collections.abc import Callable\n"
 )
 INIT = "pynvml.nvmlInit()\n"
-SAMPLE = (
-    "from supervisor.edge.gpu.nvml import Reader\nreader = Reader(pynvml)\nfor _ in range(5): json.dumps(reader.sample())\n"
-)
+SAMPLE = "from supervisor.edge.gpu.nvml import Reader\nreader = Reader(pynvml)\nfor _ in range(5): json.dumps(reader.sample())\n"
 EVENTS = (
     "events = reader.subscribe()\nthreading.Thread(target=lambda: list(reader.xids(events)), daemon=True).start()\n"
 )
