@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
 TESTS ?= tests
+WORKERS ?= 3
+SPREAD = -n $(WORKERS) --dist loadfile
 BOM := cyclonedx-bom==7.5.0
 PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
@@ -29,8 +31,8 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## two servers of the bundled fake engine, one of which stalls
 	@$(BIN)/sglsup demo $(DEMO_ARGS)
 
-test: $(STAMP) ## the fast suite
-	$(BIN)/python -m pytest $(TESTS)
+test: $(STAMP) ## the fast suite, in WORKERS processes
+	$(BIN)/python -m pytest $(SPREAD) $(TESTS)
 
 check: $(STAMP) ## formatter, linter, types, floors, generated docs
 	$(BIN)/ruff check .
@@ -44,7 +46,7 @@ format: $(STAMP) ## apply the formatter and the linter's safe fixes
 	$(BIN)/ruff format .
 
 slow: $(STAMP) ## the tests that take longer
-	$(BIN)/python -m pytest -m slow --timeout 300 $(TESTS) || [ $$? -eq 5 ]  # 5: no test has the marker
+	$(BIN)/python -m pytest $(SPREAD) -m slow --timeout 300 $(TESTS) || [ $$? -eq 5 ]  # 5: no test has the marker
 
 soak: $(STAMP) ## random histories of whole hosts: MINUTES=5
 	$(BIN)/python -m tests.fleet.soak --minutes $(or $(MINUTES),5)

@@ -8,6 +8,7 @@ import signal
 import time
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,12 +26,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    survivors = {pid: command_line(pid) for pid in lasting_processes(os.environ[MARK])}
-    for pid in survivors:
+    found = {pid: command_line(pid) for pid in lasting_processes(os.environ[MARK])}
+    for pid in found:
         kill(pid)
-    session.config.stash[SURVIVORS] = survivors
+    survivors = session.config.stash.setdefault(SURVIVORS, {})
+    survivors.update(found)
     if survivors:
         session.exitstatus = LEFT_OVER_STATUS
+    if hasattr(session.config, "workeroutput"):  # of several workers: who sums up must hear of it
+        session.config.workeroutput["survivors"] = {str(pid): command for pid, command in found.items()}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """A worker has ended; one that crashed has left nothing to read."""
+    told = getattr(node, "workeroutput", {}).get("survivors", {})
+    node.config.stash.setdefault(SURVIVORS, {}).update({int(pid): command for pid, command in told.items()})
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -1,7 +1,6 @@
 """What one code leaves to the next one in the same process: written, understood, refused, and the exec that fails."""
 
 import os
-import signal
 import socket
 import stat
 import subprocess
@@ -16,7 +15,7 @@ from supervisor.api.control import EventRecord
 from supervisor.api.serve import bind_tcp, bind_unix
 from supervisor.config import DaemonConfig
 from supervisor.shell.sockets import bindings
-from supervisor.shell.upgrade.handover import HANDOVER_NAME, Handover, Passed, Unheard, execute, received
+from supervisor.shell.upgrade.handover import HANDOVER_NAME, Handover, Passed, execute, received
 from tests.api.fake import FakeControl
 
 EVENT = EventRecord(7, 1.5, "kimi", "lifecycle", "starting", "running", "healthy", 1)
@@ -147,21 +146,24 @@ def test_an_exec_that_fails_says_why_and_keeps_the_sockets(tmp_path: Path, liste
     os.close(passed)
 
 
+_UNHEARD = """
+import os, signal
+from supervisor.shell.upgrade.handover import Unheard
+unheard = Unheard()
+unheard.listen()
+os.kill(os.getpid(), signal.SIGTERM)
+unheard.hold()
+assert signal.SIGTERM in signal.sigpending(), "the kernel keeps it across an exec"
+os.kill(os.getpid(), signal.SIGHUP)
+unheard.listen()
+assert set(unheard.take()) == {signal.SIGTERM, signal.SIGHUP}
+assert unheard.take() == []
+"""
+
+
 def test_signals_are_kept_while_nobody_listens() -> None:
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
-    unheard = Unheard()
-    try:
-        unheard.listen()
-        os.kill(os.getpid(), signal.SIGTERM)
-        unheard.hold()
-        assert signal.SIGTERM in signal.sigpending(), "the kernel keeps it across an exec"
-        os.kill(os.getpid(), signal.SIGHUP)
-        unheard.listen()
-        assert set(unheard.take()) == {signal.SIGTERM, signal.SIGHUP}
-        assert unheard.take() == []
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    """In a process of its own, without threads as the daemon is by then; and what it blocks, no other test inherits."""
+    subprocess.run([sys.executable, "-c", _UNHEARD], check=True, timeout=60)
 
 
 # --- who serves them -------------------------------------------------------------------------------------------------
