@@ -128,6 +128,8 @@ def _print_bundles(found: list[Any], options: Namespace) -> None:
     if options.json:
         say(as_json({"name": options.name, "bundles": found}))
         return
+    if not found:
+        complain(f"{options.name}: no evidence is kept")
     for one in found:
         at = local(one["at"]).partition(".")[0]
         state = "" if one["complete"] else "  (incomplete)"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 
 from supervisor.cli import codes
@@ -165,10 +164,15 @@ def _tail(ask: Callable[[str], Iterator[bytes]], options: Namespace) -> int:
     lines, query = _amount(options)
     if options.follow:
         complain("==> Press Ctrl-C to exit <==")
-    cleaner, keep = LogCleaner(), _rank_filter(options.rank, lines)
-    pieces = ask(query)
+    pieces, ranks = ask(query), None
+    texts: Iterator[str] = map(LogCleaner().feed, pieces)
+    if options.rank is not None and not options.raw:
+        from supervisor.cli.rank import RankLines
+
+        ranks = RankLines(options.rank, lines)
+        texts = ranks.of(texts)
     try:
-        for text in keep(map(cleaner.feed, pieces)) if not options.raw else ():
+        for text in texts if not options.raw else ():
             sys.stdout.write(text)
             sys.stdout.flush()
         for data in pieces if options.raw else ():
@@ -177,6 +181,10 @@ def _tail(ask: Callable[[str], Iterator[bytes]], options: Namespace) -> int:
     except KeyboardInterrupt:
         if not options.follow:
             raise
+        return codes.OK
+    if ranks is not None and (missing := ranks.missing()):
+        complain(f"error: {missing}")
+        return codes.ERROR
     return codes.OK
 
 
@@ -188,27 +196,6 @@ def _amount(options: Namespace) -> tuple[int | None, str]:
         return None, f"lines={options.lines}"
     size = _TAIL_BYTES if options.bytes is None else options.bytes
     return None, f"offset=-{size}" if size else "lines=0"
-
-
-def _rank_filter(rank: str | None, last: int | None) -> Any:
-    """Lines whose bracketed prefix names the rank, or the last of them; a line is judged when it is whole."""
-    if rank is None:
-        return iter
-    wanted = re.compile(rf"\[[^\]]*\b{re.escape(rank)}\b[^\]]*\]")
-
-    def keep(texts: Iterator[str]) -> Iterator[str]:
-        rest = ""
-        for text in texts:
-            *lines, rest = (rest + text).split("\n")
-            kept = [f"{line}\n" for line in lines if wanted.match(line)]
-            if kept:
-                yield "".join(kept)
-
-    def keep_last(texts: Iterator[str]) -> Iterator[str]:
-        found = [line for text in keep(texts) for line in text.splitlines(keepends=True)]
-        yield from found[-last:] if last else ()
-
-    return keep if last is None else keep_last
 
 
 def events(client: Client, options: Namespace) -> int:

@@ -157,6 +157,11 @@ async def test_bundles_are_listed(sglctl: Sglctl, evidence: Path) -> None:
     assert json.loads((await sglctl("bundle", "kimi", "--json")).out)["bundles"][0]["attempt"] == 3
 
 
+async def test_no_bundles_are_said_to_be_none(sglctl: Sglctl, control: FakeControl) -> None:
+    assert await sglctl("bundle", "kimi", "--list") == (0, "", "kimi: no evidence is kept\n")
+    assert json.loads((await sglctl("bundle", "kimi", "--json")).out)["bundles"] == []
+
+
 async def test_without_evidence_or_room_a_bundle_is_refused(sglctl: Sglctl, evidence: Path, tmp_path: Path) -> None:
     outcome = await sglctl("bundle", "kimi", "--attempt", "9")
     assert (outcome.code, outcome.err) == (1, "kimi: ERROR (no evidence of attempt 9 is kept)\n")

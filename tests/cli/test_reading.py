@@ -166,12 +166,23 @@ async def log(control: FakeControl, tmp_path: Path) -> Path:
         (["--lines=0"], ""),
         (["-0"], ""),
         (["--rank", "TP3"], "[2025-11-29 10:00:01 TP3] stuck\n"),
-        (["--rank", "TP"], ""),
     ],
 )
 async def test_tail(sglctl: Sglctl, log: Path, arguments: list[str], out: str) -> None:
     assert await sglctl("tail", *arguments, "kimi") == (0, out, "")
     assert await sglctl("tail", *arguments, "kimi", "stderr") == (0, out, "")
+
+
+@pytest.mark.parametrize(
+    ("rank", "said"),
+    [
+        ("TP9", "no line that was read is of rank TP9; they name TP0, TP3"),
+        ("TP", "no line that was read is of rank TP"),
+        ("(*", "no line that was read is of rank (*"),
+    ],
+)
+async def test_a_rank_that_no_line_names(sglctl: Sglctl, log: Path, rank: str, said: str) -> None:
+    assert await sglctl("tail", "--rank", rank, "kimi") == (1, "", f"error: {said}\n")
 
 
 async def test_a_ranks_lines_are_counted_and_not_the_others(sglctl: Sglctl, log: Path) -> None:
