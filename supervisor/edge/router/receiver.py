@@ -22,7 +22,10 @@ class Notice(msgspec.Struct, frozen=True):
 
 
 class Receiver:
-    """One receiver. It cannot be asked, so a new one is told of everybody once."""
+    """One receiver. It cannot be asked, so a new one is told of everybody once.
+
+    Whom it was told of and did not answer it may have or not: it is told again, whichever way is wanted by then.
+    """
 
     def __init__(
         self, client: httpx.AsyncClient, name: str, url: str, headers: Mapping[str, str], limit_s: float
@@ -46,13 +49,13 @@ class Receiver:
         return next((trouble for trouble in troubles if trouble is not None), None)
 
     async def _tell(self, event: str, worker: Worker) -> Trouble | None:
+        confirmed, other = (self._joined, self._left) if event == "join" else (self._left, self._joined)
+        other.discard(worker.url)  # from now on nobody knows, until it answers
         body = msgspec.json.encode(Notice(self._name, event, worker.server, worker.url, worker.role))
         answer = await exchange(self._client, "POST", self._url, self._headers, self._limit_s, body)
         if not isinstance(answer, Answer):
             return answer
         if not answer.good:
             return Trouble(f"answered {answer.status}")  # what it says may be its address or a secret
-        add, remove = (self._joined, self._left) if event == "join" else (self._left, self._joined)
-        add.add(worker.url)
-        remove.discard(worker.url)
+        confirmed.add(worker.url)
         return None

@@ -4,6 +4,9 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import anyio
+import pytest
+
 from supervisor.edge.router import Listed, Receiver, Trouble, Worker, gateway_client
 from tests.edge.gateway import FakeGateway, listening
 from tests.edge.web import response
@@ -69,3 +72,41 @@ async def test_a_server_that_comes_back_is_told_anew() -> None:
         await router.change([], [A])
         await router.change([A], [])
     assert inbox.posted == [("join", "a"), ("leave", "a"), ("join", "a")]
+
+
+@pytest.mark.parametrize("answer", [NO, b""], ids=["refused", "lost"])
+async def test_what_it_may_have_taken_without_saying_so_is_taken_back(answer: bytes) -> None:
+    """It has got the message in both cases: only the answer is missing."""
+    inbox = Inbox()
+    async with receiver(inbox) as router:
+        await router.change([], [A])
+        inbox.answer = answer
+        assert await router.change([A], []) is not None
+        inbox.answer = YES
+        assert await router.change([], [A]) is None
+        assert inbox.posted == [("leave", "a"), ("join", "a"), ("leave", "a")]
+
+
+@pytest.mark.parametrize("answer", [NO, b""], ids=["refused", "lost"])
+async def test_a_server_that_may_have_left_without_an_answer_joins_anew(answer: bytes) -> None:
+    inbox = Inbox()
+    async with receiver(inbox) as router:
+        await router.change([A], [])
+        inbox.answer = answer
+        assert await router.change([], [A]) is not None
+        assert await router.listed() == listed()
+        inbox.answer = YES
+        assert await router.change([A], []) is None
+        assert inbox.posted == [("join", "a"), ("leave", "a"), ("join", "a")]
+
+
+async def test_a_call_that_is_broken_off_counts_as_told_and_not_confirmed() -> None:
+    inbox = Inbox()
+    async with receiver(inbox) as router:
+        await router.change([A], [])
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await router.change([], [A])
+        assert await router.change([A], []) is None
+        assert await router.listed() == listed(A.url)
+    assert inbox.posted[-1] == ("join", "a")
