@@ -17,8 +17,8 @@ from supervisor import __version__
 from supervisor.actions import KeepEvidence
 from supervisor.config import EnvironmentRefusedError, ServerConfig, config_hash, is_secret, mask, mask_command
 from supervisor.core.gpus.views import GpusView
-from supervisor.core.log.grammar import segments
 from supervisor.core.log.rules import rule_index
+from supervisor.core.log.segments import segments
 from supervisor.edge.evidence import Facts, Part, Subject
 from supervisor.events import Probed
 from supervisor.lines import LineCutter

@@ -1,7 +1,7 @@
 """Turns lines of an engine's log into matches of its profile's rules.
 
-A progress bar can be glued to the record behind it, so a line is split at the engine's prefix first. Rules for records
-count only behind that prefix, at the start of the message: a prompt which quotes them moves nothing.
+Rules for records count only behind the engine's prefix, at the start of the message: a prompt which quotes them moves
+nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from supervisor.core.log.rules import RuleIndex, RuleMatch, rule_index
+from supervisor.core.log.rules import RuleMatch, rule_index
+from supervisor.core.log.segments import Segment, heading, segments
 from supervisor.core.log.signatures import Found, signature_index
 from supervisor.core.log.traceback import HEAD, TracebackBlock
 from supervisor.events import LineMatched
@@ -25,18 +26,6 @@ _STAMP_KEPT = 20  # letters of a full stamp: what follows names the rank
 _BLOCKS_KEPT = 64  # tracebacks that are open at once: one per rank, but a hostile log can make up any number
 _OPEN_LINES = 1000  # that others may print before a traceback is taken as it is
 _LOOKED_AFTER = 64  # lines
-_SPLIT_WITHIN = 64  # a glued record is looked for in so many segments of a line
-
-
-class Segment(msgspec.Struct, frozen=True):
-    """A record behind its prefix, or (`prefixed` False) what stands before the first one."""
-
-    number: int
-    rank: str
-    stamp: str
-    message: str
-    prefixed: bool
-    speaker: str = ""  # the process, where the prefix names it
 
 
 class Kind(NamedTuple):
@@ -267,44 +256,6 @@ class LogReader:
         stamp = segment.stamp or self._stamp
         text = segment.message[:TEXT_KEPT]
         return LineMatched(self._attempt, segment.number, name, segment.rank, stamp, fields, text)
-
-
-def heading(rules: RuleIndex, line: Line) -> Segment | None:
-    """The record that the line begins with, and all that follows it."""
-    text = line.text
-    prefix = rules.leading(text)
-    if prefix is None:
-        text = rules.unwrap(text)
-        prefix = rules.leading(text)
-    if prefix is None:
-        return None
-    rank = rules.canonical(prefix["ranks"] or "")
-    return Segment(line.number, rank, prefix["stamp"] or "", text[prefix.end() :], True, rules.speaker(prefix))
-
-
-def segments(rules: RuleIndex, line: Line) -> list[Segment]:
-    """The line split in front of every prefix. A record of users' text is never split: it may quote a prefix."""
-    text = line.text
-    prefix = rules.leading(text)
-    if prefix is None:
-        text = rules.unwrap(text)
-        prefix = rules.leading(text) or rules.prefix.search(text)
-    if prefix is None:
-        return [Segment(line.number, "", "", text, False)]
-    parts = []
-    if prefix.start() > 0:
-        parts.append(Segment(line.number, "", "", text[: prefix.start()], False))
-    for _ in range(_SPLIT_WITHIN):
-        trusted = not text.startswith(rules.untrusted, prefix.end())
-        following = rules.prefix.search(text, prefix.end()) if trusted else None
-        end = following.start() if following is not None else len(text)
-        rank = rules.canonical(prefix["ranks"] or "")
-        message = text[prefix.end() : end]
-        parts.append(Segment(line.number, rank, prefix["stamp"] or "", message, True, rules.speaker(prefix)))
-        if following is None:
-            break
-        prefix = following
-    return parts
 
 
 def _number(match: LineMatched) -> int:
