@@ -54,6 +54,19 @@ class CauseFinder:
         best: Clue | None = None,
     ) -> DiagnosisView:
         """The cause of the end, or (`alive`) of the stall or the trouble; what to change; whether a restart helps."""
+        view = self._weigh(exit_code, signals_sent, alive, stage, best)
+        if view.cause == HOST_OOM and _own_status(exit_code) and not self._clues.said_fatal:
+            return self.view_of_guess(Guess(NO_EVIDENCE, 0.1), None)  # whom the kernel kills ends with no status
+        return view
+
+    def _weigh(
+        self,
+        exit_code: int | None,
+        signals_sent: frozenset[int],
+        alive: bool,
+        stage: str,
+        best: Clue | None,
+    ) -> DiagnosisView:
         best = best or self.best(_SEVERITIES_ALIVE if alive else _SEVERITIES_ENDED)
         if best is not None and best.weight >= _SURE:
             return self.view_of(self.behind(best), stage)
@@ -121,3 +134,8 @@ class CauseFinder:
         hang = self._profile.hangs.get(stage)
         restart = "yes" if stage == self._profile.stages[-1] else "maybe"  # nothing says that it must stall again
         return Guess(hang, 0.35, restart) if hang else None
+
+
+def _own_status(code: int | None) -> bool:
+    """Whether it ended by itself, with a status of its choice; a shell tells a child's kill as 137."""
+    return code is not None and code >= 0 and code not in _KILLED_CODES

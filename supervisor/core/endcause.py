@@ -16,7 +16,6 @@ from supervisor.snapshot import DiagnosisView
 _GUESS = 0.4  # an exit by signal 9 alone: the kernel, an operator and the engine itself end a process alike
 _SEEN = 0.8
 CANNOT_EXECUTE = "cannot-execute"  # no class of a log: the command never ran
-_NO_EVIDENCE_REMEDY = "No line of the log is known to name a cause: read its end (sglctl tail) and the kernel's log."
 _VANISHED_REMEDY = (
     "A process of the server vanished without a word: look at the kernel's log for a kill or a crash "
     "(dmesg -T | grep -iE 'oom|killed|segfault')."
@@ -62,8 +61,7 @@ def end_cause(finder: CauseFinder, profile: Profile, end: End) -> DiagnosisView:
     if end.kind is EndKind.SPAWN:
         return _never_ran(end)
     if told.cause == HOST_OOM:
-        own_word = bool(told.evidence) and finder.clues.said_fatal
-        told = _unproven_oom(told, None if own_word else code, kernel_heard=end.kernel_heard)
+        told = _unproven_oom(told, kernel_heard=end.kernel_heard)
     if stalled and not _explains(profile, told):
         return _seen_stalled(profile, end)
     return _seen_dead(told, end) if dead and not told.evidence else told
@@ -95,14 +93,8 @@ def _never_ran(end: End) -> DiagnosisView:
     )
 
 
-def _unproven_oom(guess: DiagnosisView, code: int | None, *, kernel_heard: bool) -> DiagnosisView:
-    """The log alone makes it look like the kernel's OOM killer, which would have told of itself.
-
-    `code` is the leader's, None where the engine itself says that one of its processes was killed: a leader may end
-    with 0 then.
-    """
-    if code is not None and code >= 0:
-        return DiagnosisView(NO_EVIDENCE, remedy=_NO_EVIDENCE_REMEDY, confidence=0.1)
+def _unproven_oom(guess: DiagnosisView, *, kernel_heard: bool) -> DiagnosisView:
+    """The log alone makes it look like the kernel's OOM killer, which would have told of itself."""
     if not kernel_heard:
         return replace(guess, restart="maybe", confidence=min(guess.confidence, _GUESS))
     return DiagnosisView(

@@ -9,7 +9,7 @@ import msgspec
 from supervisor.core.chart import chart
 from supervisor.core.clues import Clue
 from supervisor.core.log.stamps import text
-from supervisor.core.story import Outcome, Verdict
+from supervisor.core.story import NO_FAILURE, Outcome, Verdict
 from supervisor.snapshot import RankView
 from supervisor.units import format_duration
 
@@ -175,11 +175,18 @@ def _cause(outcome: Outcome, width: int, paint: dict[str, str]) -> str:
     found = outcome.diagnosis
     if outcome.verdict is Verdict.UNKNOWN:
         return "No line of an engine that we know was found: is this the right file, and complete?"
+    if _unblamed(outcome):
+        return f"{paint['bold']}Cause{paint['off']}      nothing wrong in the log"
     sure = f"{found.confidence:.0%} sure"
     lines = [f"{paint['bold']}Cause{paint['off']}      {found.cause}   ({sure}; {_RESTART[found.restart]})"]
     if found.evidence_line:
         lines += _evidence(found.evidence_line, found.evidence, width, "Evidence   ")
     return "\n".join(lines)
+
+
+def _unblamed(outcome: Outcome) -> bool:
+    """Nothing is known to be wrong; whether it is well, nobody can tell before it is ready."""
+    return outcome.verdict is Verdict.WARMING and outcome.diagnosis.cause == NO_FAILURE
 
 
 def _evidence(number: int, line: str, width: int, label: str) -> list[str]:
@@ -195,7 +202,8 @@ def _remedy(outcome: Outcome, width: int, paint: dict[str, str]) -> str:
     if not remedy or outcome.verdict in (Verdict.READY, Verdict.UNKNOWN):
         return ""
     wrapped = textwrap.wrap(remedy, width - 11, break_on_hyphens=False, break_long_words=False)
-    first, *others = [*wrapped, f"({outcome.diagnosis.runbook})"]
+    runbook = [] if _unblamed(outcome) else [f"({outcome.diagnosis.runbook})"]
+    first, *others = [*wrapped, *runbook]
     return "\n".join([f"{paint['bold']}To do{paint['off']}      {first}", *(" " * 11 + line for line in others)])
 
 
@@ -226,9 +234,17 @@ def _progress(rank: RankView) -> str:
 def _last_sign(outcome: Outcome, width: int) -> str:
     if not outcome.last_number:
         return ""
-    silent = f"; silent for {format_duration(outcome.silent_s)} since" if outcome.silent_s else ""
     lines = _evidence(outcome.last_number, outcome.last_line, width, "Last sign  ")[:2]
-    return "\n".join(lines) + silent
+    return "\n".join(lines) + _silence(outcome)
+
+
+def _silence(outcome: Outcome) -> str:
+    """How long it lasts, or that nobody has judged it."""
+    if outcome.silent_s:
+        return f"; silent for {format_duration(outcome.silent_s)} since"
+    hopeful = outcome.verdict in (Verdict.READY, Verdict.WARMING)
+    unjudged = outcome.silent_s is None and outcome.allowed_s is not None and hopeful
+    return "; the silence since then is not judged without --now" if unjudged else ""
 
 
 def _also(outcome: Outcome, width: int, paint: dict[str, str]) -> str:

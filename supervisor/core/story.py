@@ -17,8 +17,10 @@ from supervisor.events import LineMatched
 from supervisor.lines import Line
 from supervisor.profile import LogRule, Profile
 from supervisor.snapshot import DiagnosisView, StartupView
+from supervisor.units import format_duration
 
 _TELLING = 30  # errors below this weight do not make a serving engine a damaged one
+NO_FAILURE = "healthy"  # of the classes in `profiles/causes.toml`
 _FULL = 0.99  # of the pool, as the engine rounds it
 _PENDING = 2  # requests that were running when the log fell silent: one may have been a stream's last line
 
@@ -35,7 +37,11 @@ class Verdict(enum.StrEnum):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """The log's story. Times are seconds of the log's own clock (`core.stamps.seconds`)."""
+    """The log's story. Times are seconds of the log's own clock (`core.stamps.seconds`).
+
+    `silent_s` None = nobody said when the question is asked, so silence is not judged. `allowed_s` is how long it may
+    be silent where it stands; None = for ever, as an idle server.
+    """
 
     verdict: Verdict
     stage: str
@@ -50,6 +56,7 @@ class Outcome(msgspec.Struct, frozen=True):
     last_number: int
     silent_s: float | None
     ended: float
+    allowed_s: float | None = None
 
 
 class LogStory:
@@ -147,12 +154,15 @@ class LogStory:
         best = self._best(verdict)
         stage = self._stage(verdict, best)
         view = self._tracker.view()
+        diagnosis = self._diagnosis(verdict, best, exit_code, stage, alive)
+        if verdict is Verdict.WARMING and diagnosis.cause == NO_FAILURE:
+            diagnosis = msgspec.structs.replace(diagnosis, remedy=self._patience(silent_s))
         return Outcome(
             verdict=verdict,
             stage=stage,
             phase=self._phase(stage, view),
             view=view,
-            diagnosis=self._diagnosis(verdict, best, exit_code, stage, alive),
+            diagnosis=diagnosis,
             clues=tuple(self._finder.clues.all()),
             attempts=self._attempts,
             first_stamp=self._first_stamp,
@@ -161,12 +171,13 @@ class LogStory:
             last_number=self._last_number,
             silent_s=silent_s,
             ended=self._clock,
+            allowed_s=self._allowed_s(),
         )
 
     def _verdict(self, silent_s: float | None, exit_code: int | None) -> Verdict:
         clues = self._finder.clues
         severities = {clue.severity for clue in clues.all() if clue.severity != "error" or self._damages(clue)}
-        if exit_code is not None and (exit_code != 0 or clues.draining):
+        if exit_code is not None and (exit_code != 0 or clues.draining or not self._serves()):
             return Verdict.CRASHED
         if clues.said_fatal or clues.draining or "fatal" in severities:
             return Verdict.CRASHED
@@ -187,11 +198,24 @@ class LogStory:
         return clue.weight >= _TELLING and after_ready and not (clue.disproved and not self._ready_line)
 
     def _silent(self, silent_s: float | None) -> bool:
-        if silent_s is None:
-            return False
+        allowed_s = self._allowed_s()
+        return silent_s is not None and allowed_s is not None and silent_s > allowed_s
+
+    def _allowed_s(self) -> float | None:
+        """How long it may be silent where it stands; an idle server for ever."""
+        first = self._profile.phases[0]
         if self._serves():
-            return self._pending >= _PENDING and silent_s > self._profile.phases[0].stall_s
-        return silent_s > self._profile.phase(self._tracker.view().phase or self._profile.phases[0].name).stall_s
+            return first.stall_s if self._pending >= _PENDING else None
+        return self._profile.phase(self._tracker.view().phase or first.name).stall_s
+
+    def _patience(self, silent_s: float | None) -> str:
+        """What to do about a start that nothing is known to be wrong with: its log may go on, or may stand still."""
+        allowed_s, phase = self._allowed_s(), self._tracker.view().phase
+        where = f" in {phase}" if phase else ""
+        limit = f"{format_duration(allowed_s)} of silence{where} are a stall" if allowed_s is not None else ""
+        if silent_s is not None:
+            return f"Nothing yet: it has been silent for {format_duration(silent_s)}; {limit}."
+        return f"Nothing while it moves. Silence is judged only with --now (now, or the time you ask about): {limit}."
 
     def _serves(self) -> bool:
         return self._tracker.ready_seen or (self._finder.clues.served and not self._in_warmup())
@@ -242,7 +266,7 @@ class LogStory:
         self, verdict: Verdict, best: Clue | None, exit_code: int | None, stage: str, alive: bool
     ) -> DiagnosisView:
         if verdict in (Verdict.READY, Verdict.WARMING):
-            cause = self._slow if verdict is Verdict.WARMING and self._slow else "healthy"
+            cause = self._slow if verdict is Verdict.WARMING and self._slow else NO_FAILURE
             return self._finder.view_of_guess(Guess(cause, 0.8, "no"), None)
         if verdict is Verdict.CRASHED and self._slow and (best is None or best.weight < _TELLING):
             return self._finder.view_of_guess(Guess(self._slow, 0.4, "maybe"), best)  # somebody lost patience

@@ -474,8 +474,8 @@ def test_an_exit_status_of_its_own_is_no_oom_kill_whatever_the_log_mentions() ->
     world.log("sim: error: unknown cause, choose from host-oom-killed, Killed, exit code -9")
     world.tell(e.Exited(1, 2))
     world.until(2)
-    assert world.facts_now.diagnosis.cause != "host-oom-killed"
-    assert world.facts_now.lifecycle.value == "backoff"
+    assert world.facts_now.diagnosis.cause == "server-args-invalid"
+    assert world.facts_now.lifecycle.value == "fatal"
 
 
 def test_a_leader_may_end_with_0_after_a_process_of_its_own_was_killed() -> None:

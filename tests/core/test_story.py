@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from supervisor import events as e
 from supervisor.core.diagnose import CauseFinder
 from supervisor.core.log.grammar import LogReader
 from supervisor.core.log.stamps import like, seconds, text
+from supervisor.core.report import page
 from supervisor.core.story import LogStory, Outcome, Verdict
 from supervisor.lines import LineCutter
 from supervisor.profile import load_profile
@@ -16,6 +18,8 @@ from supervisor.simulator.options import Options
 from supervisor.simulator.render import render
 from supervisor.simulator.scenario import parse_scenario
 from supervisor.snapshot import DiagnosisView
+from supervisor.units import format_duration
+from tests.core.world import World
 
 PROFILE = load_profile("sglang")
 READY = "[2026-03-01 10:00:00] The server is fired up and ready to roll!\n"
@@ -290,3 +294,60 @@ def test_no_bytes_break_the_story(parts: list[bytes], ended: int) -> None:
     assert outcome.stage in PROFILE.stages
     assert all((span.end or span.begin) >= span.begin for span in outcome.view.timeline)
     assert tell(b"".join(parts)).stage in PROFILE.stages
+
+
+# --- silence that nobody judges, and what `why` says of the same log -------------------------------------------------
+
+HUNG = "[2026-03-01 10:00:00 TP0] Init torch distributed begin.\n"
+
+
+def paper(outcome: Outcome) -> str:
+    return page(outcome, "sglang", "start.log", 1, 160, colour=False)
+
+
+def test_a_start_of_which_nothing_is_known_is_not_called_healthy() -> None:
+    outcome = tell(HUNG)
+    assert "Silence is judged only with --now" in outcome.diagnosis.remedy
+    assert "healthy" not in paper(outcome)
+    assert "Nothing to do" not in paper(outcome)
+    assert "not judged without --now" in paper(outcome)
+
+
+def test_how_much_silence_is_left_is_said() -> None:
+    outcome = tell(HUNG, now="2026-03-01 10:00:50")
+    assert outcome.verdict is Verdict.WARMING
+    assert "it has been silent for 50 s" in outcome.diagnosis.remedy
+    assert format_duration(outcome.allowed_s or 0.0) in outcome.diagnosis.remedy
+    assert "without --now" not in paper(outcome)
+
+
+def test_only_a_server_with_requests_owes_us_lines() -> None:
+    assert "without --now" not in paper(tell(READY))
+    assert "without --now" in paper(tell(READY + decode(1, running=9)))
+
+
+@pytest.mark.parametrize("code", [2, 1, 0, -9, 137, -15, -11])
+@pytest.mark.parametrize(
+    "log",
+    [
+        "sim: cannot play cause 'typo': known are gpu-oom-weights host-oom-killed native-crash",
+        "sim: error: choose from Killed, exit code -9",
+        "kernel: Out of memory: Killed process 77 (python3) total-vm:1kB",
+        "nothing of interest",
+    ],
+)
+def test_why_and_diagnose_say_the_same_of_one_log(log: str, code: int) -> None:
+    world = World()
+    world.start()
+    world.until(1)
+    world.log(log)
+    world.tell(e.Exited(1, code))
+    world.until(world.now + 1)
+    (incident,) = world.facts_now.incidents
+    theirs = tell(log + "\n", exit_code=code).diagnosis
+    assert incident.diagnosis is not None
+    assert (incident.diagnosis.cause, incident.diagnosis.remedy) == (theirs.cause, theirs.remedy)
+
+
+def test_a_class_named_in_passing_is_no_clue() -> None:
+    assert not tell("sim: known are host-oom-killed oom-killers post-oom-kill\n").clues
