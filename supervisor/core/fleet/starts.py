@@ -18,6 +18,8 @@ from supervisor.core.fleet.needs import Admission, Go, Refuse, Wait, needs
 from supervisor.core.lifecycle import State
 from supervisor.units import format_duration
 
+# A question may be older than the wish to start: whoever asks after a stop gets no place, and is told so.
+_NOT_WANTED = Wait("nobody wants it started any more")
 _ORDINALS = ("next", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 
 
@@ -52,17 +54,24 @@ class Fleet:
     def ask(self, name: str, members: Mapping[str, Member], now: float) -> Admission:
         """Whether the server may look at its devices in order to start. Go may take a slot for it."""
         self._sweep(members)
+        if _asks_late(members.get(name)):
+            return _NOT_WANTED
         place = self._place(name, members, now)
         answer = needs(self._ties(name), members, self.held, now - place.asked)
         place.in_line = isinstance(answer, Go)
         if not place.in_line:
             place.has_slot = False
             return answer
-        return self._slot(name, place, members, now, take=not place.blocked)
+        answer = self._slot(name, place, members, now, take=not place.blocked)
+        if isinstance(answer, Wait):
+            place.blocked = False  # nobody looks meanwhile, and what was in its way may go: it has its place in line
+        return answer
 
     def looked(self, name: str, members: Mapping[str, Member], now: float, *, free: bool) -> Admission:
         """What the look at its devices found, nothing in the way or something: whether it may start now."""
         self._sweep(members)
+        if _asks_late(members.get(name)):
+            return _NOT_WANTED if free else Go()
         place = self._place(name, members, now)
         place.blocked = not free
         if free:
@@ -79,8 +88,8 @@ class Fleet:
     def line(self, members: Mapping[str, Member]) -> list[str]:
         """Those who wait for nothing but a slot, the first one first."""
         self._sweep(members)
-        waiting = [name for name, place in self._places.items() if self._waits(name, place, members)]
-        return sorted(waiting, key=self._rank)
+        waiting = [(name, place) for name, place in self._places.items() if self._waits(name, place, members)]
+        return [name for name, _ in sorted(waiting, key=lambda one: self._rank(*one))]
 
     def starting(self, members: Mapping[str, Member], now: float) -> list[str]:
         """Those who have a slot: in the heavy phases and not stuck there, or about to begin."""
@@ -100,15 +109,16 @@ class Fleet:
             place.has_slot = place.has_slot or take
             return Go()
         taken = {self._unit(other): other for other in self.starting(members, now)}
-        ahead = self._ahead(name, members, taken)
+        ahead = self._ahead(name, place, members, taken)
         if self._unit(name) not in taken and len(taken) + len(ahead) >= self.rules.slots:
             return Wait(self._why(name, list(taken.values()), len(ahead), members, now))
         place.has_slot = take
         return Go()
 
-    def _ahead(self, name: str, members: Mapping[str, Member], taken: Mapping[str, str]) -> list[str]:
+    def _ahead(self, name: str, place: Place, members: Mapping[str, Member], taken: Mapping[str, str]) -> list[str]:
         """Units that come first, and want a slot of their own."""
-        before = (other for other in self.line(members) if self._rank(other) < self._rank(name))
+        own = self._rank(name, place)
+        before = (other for other in self.line(members) if self._rank(other, self._places[other]) < own)
         units = dict.fromkeys(self._unit(other) for other in before)
         return [unit for unit in units if unit not in taken and unit != self._unit(name)]
 
@@ -125,8 +135,8 @@ class Fleet:
         gang = self._ties(name).gang
         return f"g:{gang}" if gang else name
 
-    def _rank(self, name: str) -> tuple[int, int]:
-        return -self.rules.priorities.get(name, 0), self._places[name].number
+    def _rank(self, name: str, place: Place) -> tuple[int, int]:
+        return -self.rules.priorities.get(name, 0), place.number
 
     # --- who is there ------------------------------------------------------------------------------------------------
 
@@ -152,6 +162,11 @@ class Fleet:
         expected = self.forecast(members, now).get(name)
         soon = f", {about(expected.begin - now)}" if expected is not None and expected.begin is not None else ""
         return f"waits for a start slot{who}; {place} in line{soon}"
+
+
+def _asks_late(one: Member | None) -> bool:
+    """Of one that is not among the servers nobody knows better."""
+    return one is not None and not one.claiming
 
 
 def _claims(one: Member | None, place: Place) -> bool:

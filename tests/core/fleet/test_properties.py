@@ -80,7 +80,10 @@ class AnyHost:
 
     def looks(self, name: str) -> None:
         """The first half: it asks, and takes its devices."""
-        if not self.members[name].claiming or name in self.looking:
+        if not self.members[name].claiming:
+            assert not isinstance(self.fleet.ask(name, self.members, self.now), Go)  # a question may come late
+            return
+        if name in self.looking:
             return
         match self.fleet.ask(name, self.members, self.now):
             case Go():
@@ -97,6 +100,8 @@ class AnyHost:
             return
         self.looking.discard(name)
         if not self.members[name].claiming:
+            assert not isinstance(self.fleet.looked(name, self.members, self.now, free=True), Go)
+            assert self.fleet.looked(name, self.members, self.now, free=False) == Go()  # what was found is told
             return
         free = name not in self.foreign and self.lease(name)
         answer = self.fleet.looked(name, self.members, self.now, free=free)

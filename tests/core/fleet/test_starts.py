@@ -391,3 +391,19 @@ def test_nobody_can_tell_when_a_pause_before_a_restart_is_followed_by_health() -
 )
 def test_times_are_told_in_minutes(seconds: float, text: str) -> None:
     assert about(seconds) == text
+
+
+@pytest.mark.parametrize("state", [State.RECLAIMING, State.STOPPED, State.STOPPING, State.RUNNING])
+def test_whoever_asks_and_does_not_want_to_start_any_more_is_answered_and_takes_nobodys_place(state: State) -> None:
+    """Stopped while it waited for its turn, with somebody else in the line."""
+    host = Host("a", "b", "c", slots=1)
+    host.start("a")
+    assert all(isinstance(answer, Wait) for answer in host.want("b", "c"))
+    host.put("b", state, wanted=False)
+    assert host.ask("b") == host.look("b") == Wait("nobody wants it started any more")
+    assert host.look("b", free=False) == Go()
+    assert host.line() == ["c"]
+    del host.members["b"]
+    assert isinstance(host.ask("b"), Wait)
+    host.put("a", State.RUNNING)
+    assert (host.ask("c"), host.starting()) == (Go(), ["c"])
