@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
+_SILENT_S = 10.0  # of a bar: no shorter silence says anything
+_STEPS_MISSED = 3.0  # by its own rate, so that one slow shard of four minutes is no standstill
+
 
 class ProgressView(msgspec.Struct, frozen=True):
     """A progress bar's last word: `done` of `total` units ("shards", "batch sizes", "tokens")."""
@@ -35,6 +38,22 @@ class RankView(msgspec.Struct, frozen=True):
     memory_left_gb: float | None = None
     last_progress: float | None = None
     last_line: str = ""
+
+    def left_s(self, now: float) -> float | None:
+        """What its bar still needs by its own rate; None without a bar, and of one that stands still: nobody knows."""
+        if self.progress is None or self.progress.eta_s is None or self.stands_still(now):
+            return None
+        return max(0.0, self.progress.eta_s - self._silent_s(now))
+
+    def stands_still(self, now: float) -> bool:
+        """Whether its bar has missed several of its own steps, or is full and nothing has followed."""
+        bar, silent_s = self.progress, self._silent_s(now)
+        if bar is None or bar.eta_s is None or silent_s <= _SILENT_S:
+            return False
+        return bar.eta_s == 0 or bar.rate_per_s is None or silent_s * bar.rate_per_s > _STEPS_MISSED
+
+    def _silent_s(self, now: float) -> float:
+        return 0.0 if self.last_progress is None else max(0.0, now - self.last_progress)
 
 
 class SpanView(msgspec.Struct, frozen=True):

@@ -105,9 +105,12 @@ def _starting(snapshot: ServerSnapshot, clock: Clock) -> str:
     parts = [f"{start.phase}{_percent(start)} for {format_duration(clock.monotonic - start.since)}"]
     if start.laggard:
         parts.append(f"{start.laggard.partition(' still in ')[0]} slowest")
-    eta_s = _eta_s(start)
-    if eta_s is not None:
-        parts.append(f"about {format_duration(eta_s)} left in it")
+    inside = [rank for rank in start.ranks if rank.phase == start.phase]
+    left = [left_s for rank in inside if (left_s := rank.left_s(clock.monotonic)) is not None]
+    if any(rank.stands_still(clock.monotonic) for rank in inside):
+        parts.append(f"no progress for {since(start.last_progress, clock)}")
+    elif left:
+        parts.append(f"about {format_duration(max(left))} left in it")
     if snapshot.verdict.value in ("stalled", "dead", "degraded"):
         parts.append(_verdict(snapshot))
     return ", ".join(parts)
@@ -116,15 +119,6 @@ def _starting(snapshot: ServerSnapshot, clock: Clock) -> str:
 def _percent(start: StartupView) -> str:
     ratios = [rank.progress.ratio for rank in start.ranks if rank.phase == start.phase and rank.progress is not None]
     return f" {min(ratios) * 100:.0f} %" if ratios else ""
-
-
-def _eta_s(start: StartupView) -> float | None:
-    etas = [
-        rank.progress.eta_s
-        for rank in start.ranks
-        if rank.phase == start.phase and rank.progress is not None and rank.progress.eta_s is not None
-    ]
-    return max(etas) if etas else None
 
 
 def _backoff(snapshot: ServerSnapshot, clock: Clock) -> str:

@@ -92,7 +92,7 @@ def report(outcome: Outcome, engine: str, lines: int) -> Report:
         verdict=str(outcome.verdict),
         stage=outcome.stage,
         phase=outcome.phase,
-        ranks={rank.rank or "launcher": _rank(rank, like) for rank in outcome.view.ranks},
+        ranks={rank.rank or "launcher": _rank(rank, like, _moment(outcome)) for rank in outcome.view.ranks},
         cause=found.cause,
         evidence=EvidenceReport(found.evidence_line, found.evidence) if found.evidence_line else None,
         restart=found.restart,
@@ -119,13 +119,13 @@ def report(outcome: Outcome, engine: str, lines: int) -> Report:
     )
 
 
-def _rank(rank: RankView, like: str) -> RankReport:
+def _rank(rank: RankView, like: str, now: float) -> RankReport:
     return RankReport(
         stage=rank.stage,
         phase=rank.phase,
         since=text(rank.since, like),
         last_line=rank.last_line,
-        progress=_progress(rank),
+        progress=_progress(rank, now),
         memory_used_gb=rank.memory_used_gb,
         memory_left_gb=rank.memory_left_gb,
     )
@@ -217,17 +217,22 @@ def _ranks(outcome: Outcome, width: int) -> str:
         return ""
     lines = [outcome.view.laggard] if outcome.view.laggard else []
     for rank in outcome.view.ranks:
-        progress = _progress(rank)
+        progress = _progress(rank, _moment(outcome))
         if progress and rank.progress is not None and rank.progress.ratio < 1:
             lines.append(f"{rank.rank or 'launcher'}: {rank.phase}, {progress}")
     return "\n".join(f"  {line[: width - 2]}" for line in lines[:10])
 
 
-def _progress(rank: RankView) -> str:
-    bar = rank.progress
+def _moment(outcome: Outcome) -> float:
+    """That of the last line, or the one that silence is judged by."""
+    return outcome.ended + (outcome.silent_s or 0.0)
+
+
+def _progress(rank: RankView, now: float) -> str:
+    bar, left_s = rank.progress, rank.left_s(now)
     if bar is None:
         return ""
-    left = f", {format_duration(bar.eta_s)} left at this rate" if bar.eta_s else ""
+    left = f", {format_duration(left_s)} left at this rate" if left_s else ""
     return f"{bar.done} of {bar.total} {bar.unit} ({bar.ratio:.0%}){left}"
 
 

@@ -50,7 +50,7 @@ async def test_a_start_tells_ranks_progress_and_timeline(client: httpx.AsyncClie
 
     server = (await client.get("/v1/servers/kimi")).json()
 
-    assert server["description"] == "weights 45 % for 30 s, TP3 slowest, about 1 m 20 s left in it"
+    assert server["description"] == "weights 45 % for 30 s, TP3 slowest, about 1 m 18 s left in it"
     assert server["deadline_in_s"] == 300.0
     assert server["start"]["ranks"][0]["progress"]["ratio"] == 0.45
     assert server["start"]["ranks"][0]["last_progress_ago_s"] == 2.0

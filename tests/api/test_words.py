@@ -112,6 +112,24 @@ def test_starting_shows_phase_progress_laggard_and_eta() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("bar", "silent_s", "text"),
+    [
+        (ProgressView(9, 20, "sizes", 1.0, 11.0), 4.0, "about 7 s left in it"),
+        (ProgressView(9, 20, "sizes", 1.0, 11.0), 26.0, "no progress for 26 s"),
+        (ProgressView(9, 20, "shards", 0.01, 1100.0), 26.0, "about 17 m 54 s left in it"),
+        (ProgressView(20, 20, "shards", 1.0, 0.0), 5.0, "about 0 s left in it"),
+        (ProgressView(20, 20, "shards", 1.0, 0.0), 57.0, "no progress for 57 s"),
+    ],
+)
+def test_nothing_is_foretold_of_a_bar_that_stands_still(bar: ProgressView, silent_s: float, text: str) -> None:
+    """Not moving is measured by its own rate: one shard may take minutes."""
+    moved = NOW.monotonic - silent_s
+    rank = RankView("TP0", "weights", "weights", 100.0, bar, last_progress=moved)
+    start = StartupView("weights", "weights", 100.0, (rank,), last_progress=moved)
+    assert described("starting", start=start).endswith(text)
+
+
 def test_a_stalled_start_says_so() -> None:
     start = StartupView("verify-graph", "graph-capture", 100.0)
     verdict = FacetView("stalled", 150.0, "no progress for 50 s")

@@ -129,7 +129,7 @@ def _rank(view: RankView, clock: Clock) -> Rank:
         phase=view.phase,
         since=iso(clock.wall_of(view.since)),
         seconds=seconds(clock.monotonic - view.since),
-        progress=None if view.progress is None else _progress(view.progress),
+        progress=None if view.progress is None else _progress(view.progress, view.left_s(clock.monotonic)),
         memory_used_gb=view.memory_used_gb,
         memory_left_gb=view.memory_left_gb,
         last_progress=iso_or_none(view.last_progress, clock),
@@ -138,8 +138,8 @@ def _rank(view: RankView, clock: Clock) -> Rank:
     )
 
 
-def _progress(view: ProgressView) -> Progress:
-    return Progress(view.done, view.total, round(view.ratio, 4), view.unit, view.rate_per_s, view.eta_s)
+def _progress(view: ProgressView, left_s: float | None) -> Progress:
+    return Progress(view.done, view.total, round(view.ratio, 4), view.unit, view.rate_per_s, left_s)
 
 
 def span(view: SpanView, clock: Clock) -> Span:
