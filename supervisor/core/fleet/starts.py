@@ -2,7 +2,8 @@
 
 Nothing is held while something else is waited for. A server asks before it looks at its devices; the slot it gets is
 taken back as soon as the look finds something in its way, and then it looks first and asks for the slot afterwards. So
-no slot waits for a device, and no device (the shell gives the lease back meanwhile) waits for a slot.
+no slot waits for a device, and no device (the shell gives the lease back meanwhile) waits for a slot. Once it has to
+wait for a slot nobody looks any more: then it has its place in line again, by when it asked first.
 """
 
 from __future__ import annotations

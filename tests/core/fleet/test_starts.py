@@ -176,14 +176,27 @@ def test_a_server_that_waits_for_its_devices_has_no_slot() -> None:
     assert host.starting() == []
     assert host.want("b") == [Go()]
 
-    assert isinstance(host.ask("a"), Wait)
-    host.look("b")
-    host.put("b", State.STARTING)
-    host.put("b", State.RUNNING)
-    assert host.ask("a") == Go()
-    assert host.starting() == []
+    host.look("b", free=False)
+    assert [host.ask("a"), host.starting()] == [Go(), []]
     assert host.look("a") == Go()
     assert host.starting() == ["a"]
+
+
+def test_who_had_something_in_its_way_and_then_waits_for_a_slot_keeps_its_place() -> None:
+    """What was in its way may be gone by then; who asked later does not pass it, and no two are next."""
+    host = Host("a", "b", "c", slots=1)
+    assert host.want("a") == [Go()]
+    host.look("a", free=False)
+    host.start("b")
+
+    assert host.ask("a") == Wait("waits for a start slot: b is starting; next in line")
+    assert host.want("c") == [Wait("waits for a start slot: b is starting; second in line")]
+    host.put("b", State.RUNNING)
+    assert host.ask("c") == Wait("waits for a start slot; second in line")
+    assert host.ask("a") == Go()
+
+    host.look("a", free=False)
+    assert host.ask("c") == Go(), "it is still in its way: the slot goes to the next"
 
 
 def test_a_slot_that_somebody_took_during_the_look_is_waited_for() -> None:
