@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import pwd
 import shutil
+import stat
 
 from supervisor.edge.inspect.engine import engine_facts
 from supervisor.edge.inspect.machine import machine_facts
@@ -31,9 +34,7 @@ def look(request: Request) -> Looked:
 
 
 def _program(request: Request) -> ProgramFacts:
-    directory = "" if os.path.isdir(request.directory) else f"{request.directory} is no directory"
-    if directory == "" and not os.access(request.directory, os.X_OK):
-        directory = f"{request.directory} may not be entered by the server's user"
+    directory = _why_not_entered(request.directory)
     if "/" not in request.program:
         found = shutil.which(request.program, path=request.environment.get("PATH", os.defpath))
         problem = "" if found else f"{request.program} is on no folder of PATH"
@@ -42,14 +43,37 @@ def _program(request: Request) -> ProgramFacts:
     return ProgramFacts(path, _why_not_executable(path), directory)
 
 
+def _why_not_entered(path: str) -> str:
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as problem:
+        return _unseen(path, problem)
+    if not stat.S_ISDIR(mode):
+        return f"{path} is no directory"
+    return "" if os.access(path, os.X_OK) else f"{path} may not be entered by {_me()}"
+
+
 def _why_not_executable(path: str) -> str:
     try:
         os.stat(path)
     except OSError as problem:
-        return f"{path}: {problem.strerror}"
+        return _unseen(path, problem)
     if os.path.isdir(path):
         return f"{path} is a directory"
-    return "" if os.access(path, os.X_OK) else f"{path} may not be executed by the server's user"
+    return "" if os.access(path, os.X_OK) else f"{path} may not be executed by {_me()}"
+
+
+def _unseen(path: str, problem: OSError) -> str:
+    who = f" for {_me()}" if problem.errno == errno.EACCES else ""
+    return f"{path}: {problem.strerror}{who}"
+
+
+def _me() -> str:
+    """Whose rights are meant: by now they are the server's user's."""
+    try:
+        return f"user {pwd.getpwuid(os.geteuid()).pw_name}"
+    except KeyError:
+        return f"user {os.geteuid()}"
 
 
 def _class_of(models: tuple[ModelFacts, ...]) -> str:

@@ -35,6 +35,8 @@ _TEMPORARY = frozenset({
     errno.ETXTBSY, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENOTCONN, errno.ENODEV,
 })  # fmt: skip
 
+_AS_THE_USER = ("enter the directory", "execute")  # steps of the launcher after it has become the server's user
+
 
 class Limit(msgspec.Struct, frozen=True):
     """A resource limit by the kernel's name ("nofile", "memlock"); -1 = unlimited, hard None = as the daemon's."""
@@ -257,7 +259,8 @@ async def _failed(plan: SpawnPlan, tree: Tree, told: bytes) -> SpawnFailed:
     if not told:
         return SpawnFailed(plan.attempt, f"cannot launch: the launcher ended early with {exited.code}", permanent=False)
     step, number, subject = told.removeprefix(b"+").decode("utf-8", "backslashreplace").split("\0", 2)
-    reason = f"cannot {step} {subject}: {_explain(step, int(number), subject)}"
+    who = f" as user {plan.user}" if plan.user and step in _AS_THE_USER else ""
+    reason = f"cannot {step} {subject}{who}: {_explain(step, int(number), subject)}"
     return SpawnFailed(plan.attempt, reason, permanent=int(number) not in _TEMPORARY)
 
 

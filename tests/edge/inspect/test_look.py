@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import pwd
 import shutil
@@ -29,7 +30,7 @@ def test_a_program_that_can_be_started() -> None:
         ("/no/such/program", "/no/such/program: No such file or directory"),
         ("no-such-program", "no-such-program is on no folder of PATH"),
         ("/etc", "/etc is a directory"),
-        ("/etc/passwd", "/etc/passwd may not be executed by the server's user"),
+        ("/etc/passwd", f"/etc/passwd may not be executed by user {getpass.getuser()}"),
     ],
 )
 def test_a_program_that_cannot_be_started(program: str, problem: str) -> None:
@@ -44,6 +45,25 @@ def test_a_program_relative_to_the_directory(tmp_path: Path) -> None:
 
 def test_a_directory_that_is_none() -> None:
     assert look(Request("/bin/sh", directory="/etc/passwd")).program.directory_problem == "/etc/passwd is no directory"
+
+
+def test_a_directory_that_is_not_there() -> None:
+    problem = look(Request("/bin/sh", directory="/no/such")).program.directory_problem
+    assert problem == "/no/such: No such file or directory"
+
+
+@ROOT_ONLY
+@pytest.mark.parametrize(
+    ("place", "problem"),
+    [("", "{0} may not be entered by user nobody"), ("/below", "{0}/below: Permission denied for user nobody")],
+)
+async def test_whose_right_to_a_directory_is_missing_is_said(tmp_path: Path, place: str, problem: str) -> None:
+    """What lies below one that may not be passed cannot be seen: that is not that it is none."""
+    (tmp_path / "own").mkdir(mode=0o700)
+    (tmp_path / "own/below").mkdir()
+    seen = await inspect(Request("/bin/sh", directory=f"{tmp_path}/own{place}", user="nobody"), 20.0)
+    told = seen.program.directory_problem
+    assert told in (problem.format(tmp_path / "own"), f"{tmp_path}/own{place}: Permission denied for user nobody")
 
 
 def test_a_further_file_that_is_missing() -> None:

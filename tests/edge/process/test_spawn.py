@@ -257,6 +257,13 @@ async def test_the_step_that_failed_is_named(tmp_path: Path, option: str, value:
     assert refused.permanent
 
 
+@needs_root
+async def test_whose_right_was_missing_is_said(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir(mode=0o700)
+    refused = await spawn_refused(plan_for(tmp_path, "true", directory=str(tmp_path / "own"), user="nobody"))
+    assert refused.reason == f"cannot enter the directory {tmp_path}/own as user nobody: Permission denied"
+
+
 async def test_a_fifo_is_no_log_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     refused = await spawn_refused(plan_for(tmp_path, "true", log_path=str(tmp_path / "fifo")))
