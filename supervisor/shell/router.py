@@ -97,7 +97,7 @@ class RouterKeeper:
         """Return when the router has confirmed that the server gets no new requests; the caller bounds it."""
         while True:
             await self.look()
-            if self.reachable and self._url_of(server) not in self._listed.urls:
+            if self.reachable and not self._may_have(self._url_of(server)):
                 return
             await anyio.sleep(min(_SOON_S * max(1, self._hasty, self._failures), _SOON_MAX_S))
 
@@ -109,8 +109,8 @@ class RouterKeeper:
             self._seen = memberships = self._memberships()
             listed = await self._router.listed()
             trouble = listed if isinstance(listed, Trouble) else None
-            if isinstance(listed, Listed) and (due := self._due(listed, memberships)) is not None:
-                trouble = await self._change(due)
+            if isinstance(listed, Listed) and ((due := self._due(listed, memberships)) or listed.owed):
+                trouble = await self._change(due or Plan((), ()))
                 again = await self._router.listed()
                 listed, trouble = again, trouble or (again if isinstance(again, Trouble) else None)
             self._note(listed, trouble, memberships)
@@ -139,7 +139,7 @@ class RouterKeeper:
         self._listed = listed if isinstance(listed, Listed) else self._listed
         self.reachable, self.trouble = reachable, reason
         self._failures = 0 if trouble is None else self._failures + 1
-        calm = settled(memberships, self._listed.urls, self._listed.ready)
+        calm = settled(memberships, self._listed.urls, self._listed.ready) and not self._listed.owed
         self._hasty = 0 if calm else self._hasty + 1
         for url in self._listed.ready | {
             url for url, membership in memberships.items() if membership is not Membership.IN
@@ -162,7 +162,12 @@ class RouterKeeper:
         if not self.reachable:
             return RouterView(name, "unreachable", self.trouble or "not asked yet")
         membership, url = self._membership_of(server), self._url_of(server)
-        return view(name, membership, url, self._listed.urls, self._listed.ready, self.trouble)
+        listed = {url} if self._may_have(url) else ()
+        return view(name, membership, url, listed, self._listed.ready, self.trouble)
+
+    def _may_have(self, url: str) -> bool:
+        """Whether requests may come to the address: nothing proves that they do not."""
+        return self._listed.owed or url in self._listed.urls
 
     def _membership_of(self, server: str) -> Membership:
         door = self._doors().get(server)

@@ -11,7 +11,7 @@ import anyio
 from supervisor.api.control import RouterFacts
 from supervisor.config import Config, RouterConfig, RouterKind, routed
 from supervisor.edge.hook import run_hook
-from supervisor.edge.router import Gateway, Receiver, Router, UpstreamFile, gateway_client
+from supervisor.edge.router import Gateway, Receiver, Reloaded, Router, UpstreamFile, gateway_client
 from supervisor.shell.environment import for_helpers
 from supervisor.shell.guard import guarded, log_bug
 from supervisor.shell.router import Door, Doors, RouterKeeper, Tell
@@ -105,6 +105,7 @@ class Routing:
         return [keeper for name, keeper in self.keepers.items() if self._has(name, server)]
 
 
-async def _reload(config: RouterConfig, environment: Mapping[str, str]) -> str:
+async def _reload(config: RouterConfig, environment: Mapping[str, str]) -> Reloaded:
+    """A command that says no has changed nothing; of one that was ended or killed nobody knows."""
     run = await run_hook(config.reload, for_helpers(environment), _RELOAD_LIMIT_S)
-    return "" if run.status == 0 else run.last_line
+    return Reloaded() if run.status == 0 else Reloaded(run.last_line, certain=run.status is not None and run.status > 0)

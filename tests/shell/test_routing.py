@@ -243,6 +243,26 @@ async def test_a_reload_that_fails_is_told(tmp_path: Path) -> None:
     assert not file.exists()
 
 
+async def test_a_stop_waits_until_nginx_has_read_what_a_daemon_before_us_wrote(tmp_path: Path) -> None:
+    """It was killed within the reload: the file says that the server is out, and nginx may still send to it."""
+    file, reloads, fails = tmp_path / "up.conf", tmp_path / "reloads", tmp_path / "fails"
+    file.write_text("upstream up {\n    server 127.0.0.1:9 down;\n}\n")
+    fails.touch()
+    command = ("sh", "-c", f"echo again >> {reloads}; test ! -e {fails}")
+    site = Site(tmp_path, file=RouterConfig("file", RouterKind.NGINX, file=str(file), upstream="up", reload=command))
+    site.has("a", "draining")
+    async with site.running() as routing:
+        problem = await routing.leave("a", 0.5)
+        assert problem.startswith("router file did not let go within 0.5 s: nginx did not take the change")
+        await site.until("a", "leaving")
+        fails.unlink()
+        with anyio.fail_after(LIMIT_S):
+            assert await routing.leave("a", LIMIT_S) == ""
+        before = reloads.read_text()
+        assert await routing.leave("a", LIMIT_S) == ""
+    assert reloads.read_text() == before
+
+
 async def test_a_broken_record_costs_nothing(tmp_path: Path) -> None:
     (tmp_path / "front.json").write_text("{")
     fake = FakeGateway()

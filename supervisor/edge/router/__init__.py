@@ -2,8 +2,8 @@
 
 from supervisor.edge.router.client import gateway_client
 from supervisor.edge.router.gateway import Gateway
-from supervisor.edge.router.nginx import UpstreamFile
+from supervisor.edge.router.nginx import Reloaded, UpstreamFile
 from supervisor.edge.router.parts import Listed, Router, Trouble, Worker
 from supervisor.edge.router.receiver import Receiver
 
-__all__ = ["Gateway", "Listed", "Receiver", "Router", "Trouble", "UpstreamFile", "Worker", "gateway_client"]
+__all__ = ["Gateway", "Listed", "Receiver", "Reloaded", "Router", "Trouble", "UpstreamFile", "Worker", "gateway_client"]

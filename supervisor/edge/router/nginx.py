@@ -11,23 +11,37 @@ from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from supervisor.edge.router.parts import Listed, Trouble, Worker
 from supervisor.smallfile import replace_bytes
 
-Reload: TypeAlias = Callable[[], Awaitable[str]]  # "" when it went well, else what was wrong
 _SERVER = re.compile(r"^\s*server\s+(\S+?)\s*;\s*#", re.MULTILINE)
 _FOR_ALL = 0o644  # nginx may run as anybody
 _NOBODY = "    server 127.0.0.1:9 down;  # no server may have requests now\n"  # nginx refuses an empty upstream
 
 
+class Reloaded(msgspec.Struct, frozen=True):
+    """How a reload ended: `problem` is "" when it went well. `certain`: nginx has what it had before."""
+
+    problem: str = ""
+    certain: bool = True
+
+
+Reload: TypeAlias = Callable[[], Awaitable[Reloaded]]
+
+
 class UpstreamFile:
-    """One file, written whole and at once. What nginx did not take is put back: the file says what nginx has."""
+    """One file, written whole and at once. What nginx did not take is put back: the file says what nginx has.
+
+    Only a reload that came to its end proves that: after our start, and after one that was broken off, one is owed.
+    """
 
     def __init__(self, path: str, upstream: str, reload: Reload) -> None:
         self._path = Path(path)
         self._upstream = upstream
         self._reload = reload
+        self._owed: bool | None = None  # None: not looked yet
 
     async def listed(self) -> Listed | Trouble:
         """Those in the file; nobody while there is none."""
@@ -35,11 +49,13 @@ class UpstreamFile:
             text = await anyio.to_thread.run_sync(_read, self._path, abandon_on_cancel=True)
         except (OSError, UnicodeError) as problem:
             return Trouble(f"cannot read {self._path}: {_why(problem)}")
+        if self._owed is None:
+            self._owed = text is not None  # who wrote it may have died before nginx had read it
         urls = frozenset(f"http://{address}" for address in _SERVER.findall(text or ""))
-        return Listed(urls, urls)
+        return Listed(urls, frozenset() if self._owed else urls, owed=self._owed)
 
     async def change(self, joining: Sequence[Worker], leaving: Sequence[Worker]) -> Trouble | None:
-        """One file and one reload for all of them; neither when nothing changes."""
+        """One file and one reload for all of them; neither when nothing changes and no reload is owed."""
         listed = await self.listed()
         if isinstance(listed, Trouble):
             return listed
@@ -47,23 +63,32 @@ class UpstreamFile:
         try:
             before = await anyio.to_thread.run_sync(_read, self._path, abandon_on_cancel=True)
             text = rendered(self._upstream, urls)
-            if text == before:
+            if text == before and not self._owed:
                 return None
+            self._owed = True
             await anyio.to_thread.run_sync(_write, self._path, text)
         except (OSError, UnicodeError) as problem:
+            self._owed = listed.owed  # the old file is still there
             return Trouble(f"cannot write {self._path}: {_why(problem)}")
-        return await self._reloaded(before)
+        return await self._reloaded(before, listed.owed)
 
-    async def _reloaded(self, before: str | None) -> Trouble | None:
-        problem = "the reload was broken off"
+    async def _reloaded(self, before: str | None, owed: bool) -> Trouble | None:
+        end = Reloaded("the reload was broken off", certain=False)
         try:
-            problem = await self._reload()
+            end = await self._reload()
         finally:
-            if problem:
-                # Bounded by the disk. When it fails, too, the trouble is told, and the next change writes it anew.
-                with anyio.CancelScope(shield=True), contextlib.suppress(OSError):
-                    await anyio.to_thread.run_sync(_put_back, self._path, before)
-        return Trouble(f"nginx did not take the change: {problem}") if problem else None
+            if not end.problem:
+                self._owed = False
+            elif await self._put_back(before) and end.certain:
+                self._owed = owed
+        return Trouble(f"nginx did not take the change: {end.problem}") if end.problem else None
+
+    async def _put_back(self, before: str | None) -> bool:
+        """Bounded by the disk. When that fails, too, the file says what nginx may not have: a reload stays owed."""
+        with anyio.CancelScope(shield=True), contextlib.suppress(OSError):
+            await anyio.to_thread.run_sync(_put_back, self._path, before)
+            return True
+        return False
 
 
 def rendered(upstream: str, urls: Sequence[str] | frozenset[str]) -> str:

@@ -26,12 +26,14 @@ class Worker(msgspec.Struct, frozen=True):
 class Listed(msgspec.Struct, frozen=True):
     """Whom the router has now, by their addresses. `ready`: those of them that it hands requests to.
 
-    `complete` is False when the router cannot be asked, and this is only what it has confirmed.
+    `complete` is False when the router cannot be asked, and this is only what it has confirmed. `owed`: it may have
+    taken something else than this; `change` has it take this, also when there is nothing to change.
     """
 
     urls: frozenset[str]
     ready: frozenset[str]
     complete: bool = True
+    owed: bool = False
 
 
 class Trouble(msgspec.Struct, frozen=True):

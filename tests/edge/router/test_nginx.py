@@ -5,7 +5,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from supervisor.edge.router import Listed, Trouble, UpstreamFile, Worker
+from supervisor.edge.router import Listed, Reloaded, Trouble, UpstreamFile, Worker
 
 A = Worker("a", "http://127.0.0.1:30001")
 B = Worker("b", "http://[::1]:30002")
@@ -17,11 +17,12 @@ class Nginx:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.problem = ""
+        self.certain = True
         self.has: list[str] = []  # the file at each reload
 
-    async def reload(self) -> str:
+    async def reload(self) -> Reloaded:
         self.has.append(self.path.read_text())
-        return self.problem
+        return Reloaded(self.problem, self.certain)
 
 
 @pytest.fixture
@@ -35,6 +36,11 @@ def upstream(nginx: Nginx) -> UpstreamFile:
 
 def listed(*urls: str) -> Listed:
     return Listed(frozenset(urls), frozenset(urls))
+
+
+def owed(*urls: str) -> Listed:
+    """The file has them; what nginx has, nobody knows."""
+    return Listed(frozenset(urls), frozenset(), owed=True)
 
 
 async def test_the_file_names_those_who_joined(nginx: Nginx) -> None:
@@ -89,9 +95,9 @@ async def test_a_first_file_that_is_refused_goes_away_again(nginx: Nginx) -> Non
 
 
 async def test_a_broken_off_reload_leaves_what_nginx_has(nginx: Nginx) -> None:
-    async def hangs() -> str:
+    async def hangs() -> Reloaded:
         await anyio.sleep_forever()
-        return ""
+        return Reloaded()
 
     router = UpstreamFile(str(nginx.path), "kimi", hangs)
     with anyio.move_on_after(0.05):
@@ -100,11 +106,65 @@ async def test_a_broken_off_reload_leaves_what_nginx_has(nginx: Nginx) -> None:
 
 
 async def test_a_folder_that_is_not_there_and_a_file_that_is_no_text(tmp_path: Path) -> None:
-    async def fine() -> str:
-        return ""
+    async def fine() -> Reloaded:
+        return Reloaded()
 
     nowhere = UpstreamFile(str(tmp_path / "none" / "x.conf"), "kimi", fine)
     trouble = await nowhere.change([A], [])
     assert trouble == Trouble(f"cannot write {tmp_path}/none/x.conf: No such file or directory")
+    assert await nowhere.listed() == listed()  # nothing was written: nothing is owed
     (tmp_path / "y.conf").write_bytes(b"\xff\xfe")
     assert isinstance(await UpstreamFile(str(tmp_path / "y.conf"), "kimi", fine).listed(), Trouble)
+
+
+async def test_a_file_that_is_there_at_the_start_is_read_by_nginx_once(nginx: Nginx) -> None:
+    """Whoever wrote it may have died before nginx had read it."""
+    await upstream(nginx).change([A], [])
+    router = upstream(nginx)
+    assert await router.listed() == owed(A.url)
+    for _ in range(2):
+        assert await router.change([], []) is None
+        assert await router.listed() == listed(A.url)
+    assert len(nginx.has) == 2
+
+
+async def test_without_a_file_and_without_servers_nothing_is_owed(nginx: Nginx) -> None:
+    assert await upstream(nginx).listed() == listed()
+
+
+async def test_what_is_owed_stays_so_until_nginx_takes_it(nginx: Nginx) -> None:
+    await upstream(nginx).change([A], [])
+    router, nginx.problem = upstream(nginx), "no"
+    for _ in range(2):
+        assert await router.change([], []) == Trouble("nginx did not take the change: no")
+        assert await router.listed() == owed(A.url)
+    nginx.problem = ""
+    assert await router.change([], [A]) is None
+    assert await router.listed() == listed()
+
+
+async def test_after_a_reload_that_was_ended_nobody_knows_whom_nginx_has(nginx: Nginx) -> None:
+    router = upstream(nginx)
+    await router.change([A], [])
+    nginx.problem, nginx.certain = "it took longer than 30 s", False
+    assert await router.change([B], [A]) is not None
+    assert await router.listed() == owed(A.url)
+    nginx.problem = ""
+    assert await router.change([], []) is None
+    assert await router.listed() == listed(A.url)
+    assert len(nginx.has) == 3
+
+
+async def test_a_file_that_cannot_be_put_back_is_owed(nginx: Nginx) -> None:
+    router = upstream(nginx)
+    await router.change([A], [])
+
+    async def refuses_and_nothing_can_be_written() -> Reloaded:
+        (nginx.path.parent / f".{nginx.path.name}.new").mkdir()
+        return Reloaded("no")
+
+    stuck = UpstreamFile(str(nginx.path), "kimi", refuses_and_nothing_can_be_written)
+    stuck_first = await stuck.listed()
+    assert stuck_first.owed  # type: ignore[union-attr]
+    assert await stuck.change([], [A]) == Trouble("nginx did not take the change: no")
+    assert await stuck.listed() == owed()
