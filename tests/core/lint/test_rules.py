@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from supervisor.core.story import LogStory
+from supervisor.lines import LineCutter
 from supervisor.preflight import (
     ConfigFacts,
     EngineFacts,
@@ -21,7 +23,8 @@ from supervisor.preflight import (
     RopeFacts,
     Severity,
 )
-from supervisor.preflight.rules import MODEL
+from supervisor.preflight.rules import MODEL, load_rules
+from supervisor.profile import load_profile, profile_names
 from tests.core.lint.start import GIB, MODEL_PATH, config, draft, findings, folder, gpus, severity, start
 
 ERROR, WARNING, NOTICE = Severity.ERROR, Severity.WARNING, Severity.NOTICE
@@ -129,7 +132,34 @@ def test_a_draft_with_a_shorter_context_is_refused_half_an_hour_later() -> None:
         ERROR,
         "the draft model's context 4096 is shorter than the target's 131072",
     )
-    assert f"set {LONGER}=1, or --context-length 4096" in found.change
+    assert found.change.startswith("set --context-length 4096, or use a draft with a longer context")
+
+
+def test_the_check_and_the_diagnosis_of_a_short_draft_advise_the_same() -> None:
+    models = (folder(), draft(config=config(max_position_embeddings=4096)))
+    (found,) = findings(
+        start(CHAIN + "--speculative-draft-model-path /models/draft", models=models), "draft-context-short"
+    )
+    story = LogStory(load_profile("sglang"))
+    refused = (
+        "ValueError: Warning: Target model's context_length (131072) is greater than the derived context_length (4096)."
+        f" To allow overriding this maximum, set the env var {LONGER}=1"
+    )
+    story.read(LineCutter().feed(refused.encode() + b"\n"))
+    told = story.conclude(exit_code=1).diagnosis.remedy.lower()
+    for advice in (found.change, told):
+        for word in ("--context-length 4096", "use a draft with a longer context", f"do not override it with {LONGER}"):
+            assert word.lower() in advice.lower()
+
+
+@pytest.mark.parametrize("engine", profile_names())
+def test_no_check_advises_what_a_remedy_forbids(engine: str) -> None:
+    """A variable that a draft must not be overridden with is nowhere set for a draft."""
+    rules = load_rules(engine).rules
+    assert rules
+    for rule in rules:
+        if rule.test.startswith("draft"):
+            assert "{variable}=1" not in rule.change, rule.name
 
 
 @pytest.mark.parametrize(
