@@ -41,7 +41,8 @@ _EPILOG = """\
 exit status:
   0    stopped on request (Ctrl-C, SIGTERM, SIGHUP, sglctl stop or shutdown), or --once and it became healthy,
        which the last line on standard error says
-  1    given up: no restart can help, the restart budget is spent, or it failed under --no-restart;
+  1    given up: no restart can help, the restart budget is spent, it failed under --no-restart, or its port or
+       devices are in other hands under --once (without it they are waited for, without a limit);
        the last line on standard error tells cause and remedy
   2    usage, or nothing could be started (a directory, the socket, another run of the same name)
   3    quarantined: a process survives SIGKILL, devices stay dirty, or one failure comes again and again
@@ -118,6 +119,7 @@ class Run:
         self._once = once
         self._outcome: Outcome | None = None
         self._told = 0
+        self._judged = 0
 
     async def run(self) -> Outcome:
         """Returns when the daemon has ended. An exception group with StartupProblem when it could not start."""
@@ -148,8 +150,16 @@ class Run:
             if self._once and is_healthy(snapshot):
                 self._outcome = Outcome(EXIT_STOPPED, f"{snapshot.name} works: {snapshot.lifecycle.reason}")
             else:
-                self._outcome = _judged(snapshot)
+                self._outcome = _judged(snapshot) or (await self._obstructed() if self._once else None)
         self._daemon.ask_to_end("the end of the run")
+
+    async def _obstructed(self) -> Outcome | None:
+        """A try whose port or devices are in other hands has its answer: it could not begin."""
+        records = await self._daemon.answers.events(self._judged, None, _EVENTS_AT_ONCE)
+        self._judged = records[-1].id if records else self._judged
+        waits = (one.reason for one in records if (one.facet, one.after) == ("start", "waiting"))
+        reason = next(waits, "")
+        return Outcome(EXIT_FATAL, f"{self._name} could not be tried: {reason.partition('; ')[0]}") if reason else None
 
     async def _tell(self) -> None:
         await self._daemon.ready.wait()
@@ -191,8 +201,8 @@ def _cause(snapshot: ServerSnapshot) -> str:
     told, diagnosis = [snapshot.lifecycle.reason], snapshot.diagnosis
     if diagnosis is not None and diagnosis.confidence >= _WORTH_TELLING:
         told += [f"cause: {diagnosis.cause}"] if diagnosis.cause not in told[0] else []
-        proof = f"line {diagnosis.evidence_line} of the log: {_excerpt(diagnosis.evidence)}"
-        told += [proof] if diagnosis.evidence else []
+        where = f"line {diagnosis.evidence_line} of the log: " if diagnosis.evidence_line else ""
+        told += [f"{where}{_excerpt(diagnosis.evidence)}"] if diagnosis.evidence not in told[0] else []
         told += [f"what to change: {diagnosis.remedy}"] if diagnosis.remedy not in told[0] else []
     elif snapshot.log_path:
         told += [f"its log ends with: {line}" for line in last_words(snapshot.log_path)[-1:]]

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import select
 import signal
 import socket
@@ -163,6 +164,33 @@ def test_once_stops_as_soon_as_it_is_healthy(start: Start, engine: list[str]) ->
     assert not any(str(reason).startswith(("ended by", "exited")) for reason in said), "nothing has failed"
 
 
+@pytest.fixture
+def held_port() -> Iterator[int]:
+    """A port on which this process listens."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def test_once_does_not_wait_for_a_port_in_other_hands(start: Start, held_port: int) -> None:
+    run = start(*ENGINE, "--port", str(held_port), options=("--once",))
+    assert run.finish() == 1
+    assert run.errors().startswith(
+        f"sglsup run: Tiny-7B could not be tried: port {held_port} is held by pid {os.getpid()}"
+    )
+    assert "starting" not in run.lifecycle()
+
+
+def test_who_holds_the_port_is_told_while_it_is_waited_for(start: Start, held_port: int) -> None:
+    run = start(*ENGINE, "--port", str(held_port))
+    told = str(run.until("start", "waiting")["reason"])
+    assert told.startswith(f"port {held_port} is held by pid {os.getpid()} ")
+    assert told.endswith("; it starts when that is free, without a limit: end what is in the way, or stop this server")
+    run.process.send_signal(signal.SIGTERM)
+    assert run.finish() == 0
+
+
 # --- given up --------------------------------------------------------------------------------------------------------
 
 
@@ -177,7 +205,8 @@ def test_a_failure_that_no_restart_mends_ends_it_with_cause_and_remedy_last(star
 
 
 @pytest.mark.parametrize(
-    ("command", "why"), [("/nope/engine", "No such file"), ("./not-executable", "Permission denied")]
+    ("command", "why"),
+    [("/nope/engine", "No such file"), ("./not-executable", "Permission denied|may not be executed")],
 )
 def test_a_command_that_cannot_be_executed_is_given_up_at_once(
     start: Start, tmp_path: Path, command: str, why: str
@@ -186,7 +215,11 @@ def test_a_command_that_cannot_be_executed_is_given_up_at_once(
     run = start(command)
     assert run.finish() == 1
     (line,) = run.errors().splitlines()
-    assert line.startswith(f"sglsup run: server was given up: cannot execute {command}: {why}")
+    assert line.startswith("sglsup run: server was given up: ")
+    assert re.search(f"{command.removeprefix('.')}.*{why}", line)
+    assert line.count(why.partition("|")[0]) <= 1, "told once"
+    assert "line 0" not in line
+    assert "configuration" not in line, "there is none"
 
 
 def test_without_restarts_the_first_failure_ends_it(start: Start) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
-from supervisor.actions import CheckDevices
+from supervisor.actions import Announce, CheckDevices
 from supervisor.core.claims import Answer, weigh
 from supervisor.core.desk import REPLY_SLACK_S, Desk
 from supervisor.core.lifecycle import State, Trigger
 from supervisor.core.timers import Timer
 from supervisor.events import DevicesChecked
+
+_WITHOUT_LIMIT = "it starts when that is free, without a limit: end what is in the way, or stop this server"
+_NUMBER = re.compile(r"[0-9.]+")
 
 
 class Claimer:
@@ -23,12 +27,14 @@ class Claimer:
         self._asking = False
         self.dirty = ""  # why the last answer was no
         self._delay_s = 0.0
+        self._told = ""  # who is in the way, as the last event said
         self.asked_to_start = False  # whether the last look was for a start
         self.force = False  # somebody wants it started whatever the preflight finds, until he asks for something else
 
     def look(self) -> None:
         """Begin the wait."""
         self._since = self._desk.now
+        self._told = ""
         self._delay_s = self._desk.settings.reclaim.recheck_s
         self.ask()
 
@@ -54,14 +60,25 @@ class Claimer:
                 self._proceed(event.reason)
             case Answer.WAIT:
                 self._later(event.reason)
-            case Answer.WAIT_FOR_OTHERS:
+            case Answer.WAIT_FOR_OTHERS if event.waiting:
                 self._since = desk.now
                 self._later(event.reason, event.again_s)
+            case Answer.WAIT_FOR_OTHERS:
+                self._since = desk.now
+                self._wait_for(f"{event.reason}; {_WITHOUT_LIMIT}", event.again_s)
             case Answer.GIVE_UP:
                 desk.move(Trigger.GIVE_UP, event.reason)
             case Answer.ISOLATE:
                 waited = f"not free after {desk.now - self._since:.0f} s: " if not event.quarantined else ""
                 desk.move(Trigger.ISOLATE, f"{waited}{event.reason}")
+
+    def _wait_for(self, reason: str, again_s: float | None) -> None:
+        """Somebody who is none of ours is in the way, for as long as he likes: an event tells who, once for each."""
+        who = _NUMBER.sub("", reason)  # how much he holds changes with every look
+        if who != self._told:
+            self._told = who
+            self._desk.do(Announce("start", "", "waiting", reason, self._desk.number))
+        self._later(reason, again_s)
 
     def unanswered(self) -> None:
         """No answer at all. What was dirty is not taken for clean; else not knowing is no reason to wait."""

@@ -85,7 +85,7 @@ def _never_ran(end: End) -> DiagnosisView:
     return DiagnosisView(
         CANNOT_EXECUTE,
         restart="no" if end.permanent else "maybe",
-        remedy="Correct the server's command, directory or user in the configuration."
+        remedy="Correct the server's command, directory or user."
         if end.permanent
         else "The host refused a new process: look at its memory, process and open-file limits.",
         evidence=end.reason,

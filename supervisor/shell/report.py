@@ -20,7 +20,7 @@ from supervisor.snapshot import ServerSnapshot
 LINE_BYTES = 4096  # PIPE_BUF: a pipe that is writable takes as much without blocking
 _REASON_CHARACTERS = 600
 _GONE = (errno.EPIPE, errno.EIO, errno.ENOSPC)  # the reader, the terminal, the space on the disk
-_MILESTONES = ("lifecycle",)
+_MILESTONES = ("lifecycle", "start")
 _REFRESH_STARTING_S = 0.2
 _REFRESH_SERVING_S = 1.0
 

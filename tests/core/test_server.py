@@ -579,6 +579,28 @@ def test_somebody_elses_memory_holds_a_start_back_without_spending_the_budget() 
     assert world.state is State.STARTING
 
 
+def test_who_is_in_the_way_of_a_start_is_an_event_once_for_each() -> None:
+    world = World()
+    world.dirty = FOREIGN
+    world.start()
+    world.until(600)
+    world.dirty = replace(FOREIGN, reason="GPU 0: 21.5 GiB held by pid 99 (bob, python train.py)")
+    world.until(1200)
+    world.dirty = e.DevicesChecked(0, False, "port 30000 is held by pid 7 (ann): nginx", ports=("nginx",))
+    world.until(1800)
+    told = [one for _, one in world.did if isinstance(one, a.Announce) and one.facet == "start"]
+    assert [one.reason.partition(";")[0] for one in told] == [
+        FOREIGN.reason,
+        "port 30000 is held by pid 7 (ann): nginx",
+    ]
+    assert all("without a limit: end what is in the way" in one.reason for one in told)
+    world.stop()
+    world.settle()
+    world.start()
+    world.until(world.now + 60)
+    assert len([one for _, one in world.did if isinstance(one, a.Announce) and one.facet == "start"]) == 3
+
+
 def test_somebody_elses_memory_does_not_hold_a_stop_back() -> None:
     world = healthy()
     world.dirty = FOREIGN
