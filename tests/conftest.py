@@ -11,6 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# A crowded machine is slow, and no example of ours is a measurement; the limit of a test's own time remains.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 pytest_plugins = ("tests.nvml",)  # the fixture `fake_nvml`: GPUs that are not there
 MARK = "SGLSUP_TEST_RUN"
