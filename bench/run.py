@@ -12,12 +12,12 @@ from pathlib import Path
 from bench.harness import BENCHES, Measurement
 
 HEADER = ("ratio", "what", "ours", "peer", "peer's", "unit", "budget")
-LEGEND = "ratio: how many times better than the peer in this run; above 1 is good"
+LEGEND = "Ratio: how many times better than the peer in this run; above 1 is good"
 REPORT_HEAD = """# Benchmarks
 
 <!-- Written by `make bench`. -->
 
-One run of `make bench` on {cores} cores of a shared machine, Python {python}. Every figure stands beside a peer
+One run of `make bench` on {cores} cores (load average {load:.0f}), Python {python}. Every figure stands beside a peer
 measured in the same run; trust the ratios more than the numbers. {legend}.
 A budget is what we promise ourselves, in the unit of its row."""
 
@@ -91,7 +91,11 @@ def figure(value: float) -> str:
 
 def report(measured: Mapping[str, list[Measurement]]) -> str:
     """A page for docs/: every bench with its purpose and its table."""
-    parts = [REPORT_HEAD.format(legend=LEGEND, cores=os.cpu_count(), python=platform.python_version())]
+    parts = [
+        REPORT_HEAD.format(
+            legend=LEGEND, cores=os.cpu_count(), load=os.getloadavg()[2], python=platform.python_version()
+        )
+    ]
     for name, measurements in measured.items():
         purpose = (sys.modules[BENCHES[name].__module__].__doc__ or "").strip().splitlines()[0]
         parts.append(f"## {name}\n\n{purpose}\n\n" + "\n".join(_markdown([HEADER, *map(row, measurements)])))
