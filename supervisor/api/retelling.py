@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import msgspec
@@ -20,11 +21,12 @@ _FOLLOWED = {
     "backoff": "started again after a pause",
     "relaunch": "started again",
     "fatal": "given up",
-    "quarantine": "set aside",
+    "quarantine": "quarantined",
     "rest": "left stopped",
 }
 _SURE = 0.7  # below it "no restart can help" is a guess, on which nobody gives up
 _AGAIN = ("backoff", "relaunch")
+_IN_VAIN = re.compile(r"times without getting further|^fatal: \d+ restarts within \d+ s spent")  # of a decision
 _EMPTY_CLAUSES = ("", "last", "a restart cannot help")  # what is left of a reason whose contents were told before
 
 
@@ -54,7 +56,8 @@ def retell(failure: Failure, clock: Clock, *, cause_first: bool) -> Iterator[str
 
 def _cause(incident: IncidentView) -> Iterator[str]:
     if incident.diagnosis is not None:
-        told = cause_of(incident.diagnosis, tried=_kind(incident) in _AGAIN)
+        in_vain = _IN_VAIN.search(incident.decision) is not None
+        told = cause_of(incident.diagnosis, tried=_kind(incident) in _AGAIN, in_vain=in_vain)
         yield from (line for line in told if not line.endswith(f": {incident.reason}"))
 
 
@@ -99,10 +102,10 @@ def _code(code: int | None) -> str:
     return f"signal {-code}" if code < 0 else f"status {code}"
 
 
-def cause_of(diagnosis: DiagnosisView, *, tried: bool = False) -> Iterator[str]:
-    """Class, evidence and remedy. `tried`: it was or will be started again all the same."""
+def cause_of(diagnosis: DiagnosisView, *, tried: bool = False, in_vain: bool = False) -> Iterator[str]:
+    """Class, evidence and remedy. `tried`: it was or will be started again all the same, `in_vain`: no more."""
     if diagnosis.cause:
-        yield f"first cause: {_class(diagnosis, tried)}."
+        yield f"first cause: {_class(diagnosis, tried, in_vain)}."
     if diagnosis.evidence:
         where = f"evidence, line {diagnosis.evidence_line}" if diagnosis.evidence_line else "told by"
         yield f"{where}: {diagnosis.evidence}"
@@ -112,11 +115,16 @@ def cause_of(diagnosis: DiagnosisView, *, tried: bool = False) -> Iterator[str]:
         yield f"runbook: {diagnosis.runbook}"
 
 
-def _class(diagnosis: DiagnosisView, tried: bool) -> str:
+def _class(diagnosis: DiagnosisView, tried: bool, in_vain: bool) -> str:
+    vain = "; restarts have not helped" if in_vain else ""
     if diagnosis.restart == "no" and 0 < diagnosis.confidence < _SURE:
-        again = "; tried again because not sure" if tried else "; a restart may not help"
+        again = vain or ("; tried again because not sure" if tried else "; a restart may not help")
         return f"probably {diagnosis.cause} ({diagnosis.confidence * 100:.0f} % sure){again}"
-    return f"{diagnosis.cause}; {_RESTART_WORDS.get(diagnosis.restart, diagnosis.restart)}"
+    return f"{diagnosis.cause}{vain}" if vain else f"{diagnosis.cause}; {_restart_words(diagnosis)}"
+
+
+def _restart_words(diagnosis: DiagnosisView) -> str:
+    return _RESTART_WORDS.get(diagnosis.restart, diagnosis.restart)
 
 
 def _done(incident: IncidentView, on_gpus: bool) -> str:

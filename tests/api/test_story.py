@@ -8,6 +8,8 @@ import pytest
 from supervisor.api.control import Clock
 from supervisor.api.retelling import Failure
 from supervisor.api.story import sentences
+from supervisor.core.restart import Ending, Next, RestartBook
+from supervisor.core.settings import RestartSettings
 from supervisor.snapshot import (
     DiagnosisView,
     ExitView,
@@ -170,7 +172,7 @@ def test_what_followed_adds_only_what_was_not_said(decision: str, told: str | No
     incident = msgspec.structs.replace(STALL, decision=decision.replace("REASON", STALLED))
     lines = [line for line in sentences(snapshot(), NOW, Failure(incident)) if line.startswith("then: ")]
     if told is None:
-        assert lines == ["then: set aside (3 times without getting further)."]
+        assert lines == ["then: quarantined (3 times without getting further)."]
     else:
         assert lines == ([f"then: {told}."] if told else [])
 
@@ -215,3 +217,21 @@ def test_routers_are_told_with_their_reasons() -> None:
     routers = (RouterView("front", "joined"), RouterView("back", "unreachable", "nobody listens"))
     told = sentences(snapshot("kimi", routers=routers), NOW)
     assert told[-2:] == ("router front: joined.", "router back: unreachable (nobody listens).")
+
+
+def test_restarts_that_did_not_help_are_not_advised_again() -> None:
+    """Whatever the policy gave up after: the words are those that the book of restarts really says."""
+    diagnosis = DiagnosisView("capture-hang", "yes", "look at the stacks", confidence=0.8)
+    for budget, same in ((9, 3), (2, 9)):
+        book = RestartBook("kimi", RestartSettings(budget=budget, same_cause_limit=same))
+        decisions = [book.decide(Ending(n, 10.0 * n, diagnosis, stage_order=3, summary=STALLED)) for n in range(1, 4)]
+        for decision in decisions:
+            incident = msgspec.structs.replace(
+                STALL, decision=f"{decision.next}: {decision.reason}", diagnosis=diagnosis
+            )
+            (told,) = [line for line in sentences(snapshot(), NOW, Failure(incident)) if line.startswith("first cause")]
+            again = decision.next is Next.BACKOFF
+            assert (
+                told == f"first cause: capture-hang; {'a restart can help' if again else 'restarts have not helped'}."
+            )
+        assert not again

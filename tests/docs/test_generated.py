@@ -122,3 +122,9 @@ def readable(read: Callable[[str], float], text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+@pytest.mark.parametrize("page", ["cli.md", "operating.md", "run.md", "reference.md", "lifecycle.md"])
+def test_every_page_of_states_knows_that_a_repeated_failure_is_quarantined(page: str) -> None:
+    told = [line for line in (ROOT / "docs" / page).read_text().splitlines() if "quarantined" in line and "|" in line]
+    assert any("again" in line or "keeps coming" in line for line in told)
