@@ -48,8 +48,13 @@ class Binding:
         self.app = app
         self.local = listener.family == socket.AF_UNIX
         self.path = str(listener.getsockname()) if owned and self.local else ""
-        self.inode = Path(self.path).stat().st_ino if self.path else 0
+        self.inode = _inode(self.path)
         self.owned = owned
+
+    @property
+    def lost(self) -> bool:
+        """Whether the file of our socket is not there any more, or is another one: nobody new can come by it."""
+        return bool(self.path) and _inode(self.path) not in {self.inode} - {0}
 
     def keep(self) -> socket.socket:
         """The same listener for whoever serves it next: the end of `serving` neither closes it nor removes its file."""
@@ -57,16 +62,46 @@ class Binding:
         return self.listener.dup()
 
 
-@asynccontextmanager
-async def serving(bindings: Sequence[Binding], limits: Limits = DEFAULTS) -> AsyncIterator[None]:
-    """Serve while the context lasts; its end closes listeners, lets short answers finish, then cuts the rest."""
-    states = [ServerState() for _ in bindings]  # one each: who floods one listener must not lock out the others'
-    listeners = [await _listen(binding, state, limits) for binding, state in zip(bindings, states, strict=True)]
+def _inode(path: str) -> int:
+    """0 when there is no file."""
     try:
-        yield
+        return Path(path).lstat().st_ino if path else 0
+    except OSError:
+        return 0
+
+
+class Serving:
+    """What listens now. Each binding has a state of its own: who floods one must not lock out the others'."""
+
+    def __init__(self, bindings: Sequence[Binding], limits: Limits) -> None:
+        self.bindings = bindings
+        self.limits = limits
+        self.states = [ServerState() for _ in bindings]
+        self.listeners: list[asyncio.Server] = []
+
+    async def open(self) -> None:
+        """Listen on all of them."""
+        for binding, state in zip(self.bindings, self.states, strict=True):
+            self.listeners.append(await _listen(binding, state, self.limits))
+
+    async def replace(self, binding: Binding, listener: socket.socket) -> None:
+        """Listen at the same place by another socket. Who is connected stays so, and counts as before."""
+        at = self.bindings.index(binding)
+        binding.listener, binding.inode = listener, _inode(binding.path)
+        former, self.listeners[at] = self.listeners[at], await _listen(binding, self.states[at], self.limits)
+        former.close()
+
+
+@asynccontextmanager
+async def serving(bindings: Sequence[Binding], limits: Limits = DEFAULTS) -> AsyncIterator[Serving]:
+    """Serve while the context lasts; its end closes listeners, lets short answers finish, then cuts the rest."""
+    served = Serving(bindings, limits)
+    await served.open()
+    try:
+        yield served
     finally:
         with anyio.CancelScope(shield=True):
-            await _end(listeners, states, limits.goodbye_s)
+            await _end(served.listeners, served.states, limits.goodbye_s)
             for binding in bindings:
                 _remove_file(binding)
 

@@ -55,6 +55,7 @@ from supervisor.shell.rolling import Rolling, Site
 from supervisor.shell.roster import Roster
 from supervisor.shell.routing import Routing
 from supervisor.shell.service import Service
+from supervisor.shell.socketfile import SocketFile
 from supervisor.shell.sockets import ListenProblem, bindings, explained
 from supervisor.shell.states import StateStore
 from supervisor.shell.trees import TreeStore, boot_id
@@ -130,13 +131,14 @@ class Daemon:
                         self._inherited.add(server.name)
                     await roster.add(server, inherited[server.name])
                 bound = await self._bindings()
-                await stack.enter_async_context(serve.serving(bound))
+                served = await stack.enter_async_context(serve.serving(bound))
                 for what, work in (
                     ("gpus", host.devices.run),
                     ("orphans", host.household.reap_forever),
                     ("kernel log", HostNews(roster.effects, host.devices, heard=host.hear_kernel).run),
                     ("signals", self._signals),
                     ("systemd", self._service.run),
+                    ("control socket", SocketFile(served, self._config.daemon).run),
                     ("hooks", self._hooks.run),
                     ("routers", partial(self._routing.run, self._hub.changed)),
                     ("rolling", self._rolling.run),
