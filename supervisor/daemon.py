@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import anyio
 
 from supervisor import __version__
-from supervisor.config import Config, ConfigError, load
+from supervisor.config import Config, ConfigError, load, understand
 from supervisor.shell import logs
 from supervisor.shell.daemon import Daemon, StartupProblem
 from supervisor.shell.upgrade.books import Upgrades
@@ -19,6 +19,7 @@ from supervisor.shell.upgrade.trial import own_command
 
 DEFAULT_CONFIG = "/etc/sglang-supervisor/supervisor.toml"
 EXIT_CONFIG = 2
+EXIT_AFTER_UPGRADE = 1
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -27,10 +28,10 @@ def main(arguments: Sequence[str]) -> int:
     left = received(os.environ)
     os.umask(0o027)  # the journal and the records are for root and our group; servers have a umask of their own
     try:
-        config = load(options["config"])
+        config = understand(left.files) if left is not None and left.files else load(options["config"])
     except ConfigError as problem:
         sys.stderr.write(f"{problem}\n")
-        return EXIT_CONFIG
+        return _refused(left)
     if options["try"]:
         sys.stdout.write(f"{__version__}\n")
         return 0
@@ -54,14 +55,14 @@ def serve_and_upgrade(config: Config, path: str, *, autostart: bool, left: Hando
             upgrades.unheard.listen()
         close_log = logs.configure(file=config.daemon.log_file)
         daemon = Daemon(config, path, autostart=autostart, upgrades=upgrades)
-        status = serve_until_ended(daemon)
+        status = serve_until_ended(daemon, left)
         if upgrades.next is None:
             return status
         close_log()
         left, config = upgrades.execute(), daemon.answers.config()
 
 
-def serve_until_ended(daemon: Daemon) -> int:
+def serve_until_ended(daemon: Daemon, left: Handover | None = None) -> int:
     """Run a daemon in this process; the exit status."""
     try:
         anyio.run(daemon.run)
@@ -69,14 +70,19 @@ def serve_until_ended(daemon: Daemon) -> int:
         problems, bugs = group.split(StartupProblem)
         if bugs is not None:
             raise bugs from None
-        return _cannot_start(problems)
+        return _cannot_start(problems, left)
     except StartupProblem as problem:
-        return _cannot_start(problem)
+        return _cannot_start(problem, left)
     return 0
 
 
-def _cannot_start(problem: BaseException | None) -> int:
+def _cannot_start(problem: BaseException | None, left: Handover | None) -> int:
     while isinstance(problem, BaseExceptionGroup):
         problem = problem.exceptions[0]
     sys.stderr.write(f"sglsup: {problem}\n")
-    return EXIT_CONFIG
+    return _refused(left)
+
+
+def _refused(left: Handover | None) -> int:
+    """systemd lets a daemon be that could not start. After an upgrade its servers run: it has to be tried again."""
+    return EXIT_CONFIG if left is None else EXIT_AFTER_UPGRADE

@@ -2,7 +2,7 @@
 
 from supervisor.config.diff import Differences, KeyChange, ServerChange, differences, started_with
 from supervisor.config.env_file import EnvironmentRefusedError, read_env_file
-from supervisor.config.load import ConfigError, config_hash, load
+from supervisor.config.load import ConfigError, ConfigFile, config_hash, load, read_files, understand
 from supervisor.config.model import (
     DEFAULT_ENGINE,
     DEFAULT_SOCKET,
@@ -42,6 +42,7 @@ __all__ = [
     "CgroupUse",
     "Config",
     "ConfigError",
+    "ConfigFile",
     "DaemonConfig",
     "DetectorMode",
     "DetectorsConfig",
@@ -74,6 +75,8 @@ __all__ = [
     "mask_text",
     "port_of",
     "read_env_file",
+    "read_files",
     "routed",
     "started_with",
+    "understand",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,30 @@ class ConfigError(Exception):
         self.problems = tuple(problems)
 
 
+class ConfigFile(msgspec.Struct, frozen=True):
+    """A file of the configuration as it was read. `problem`: why it could not be."""
+
+    path: str
+    text: str = ""
+    problem: str = ""
+
+
 def load(path: str | Path) -> Config:
     """The configuration in `path` and in conf.d/*.toml beside it. Raises ConfigError with every problem found."""
+    return understand(read_files(path))
+
+
+def read_files(path: str | Path) -> tuple[ConfigFile, ...]:
+    """`path` and conf.d/*.toml beside it, in this order, as they are now; for `understand`, now or later."""
     main = Path(path)
+    return tuple(_read(file) for file in (main, *sorted((main.parent / "conf.d").glob("*.toml"))))
+
+
+def understand(files: Sequence[ConfigFile]) -> Config:
+    """The configuration that these files hold, the main one first. Raises ConfigError with every problem found."""
+    main = Path(files[0].path)
     reading = _Reading()
-    tables = [(file, _read_toml(file, reading)) for file in (main, *sorted((main.parent / "conf.d").glob("*.toml")))]
+    tables = [(Path(file.path), _parsed(file, reading)) for file in files]
     daemon = DaemonConfig()
     for file, table in tables:
         if file == main:
@@ -135,18 +155,26 @@ class _Reading:
         self.blame(file, problems)
 
 
-def _read_toml(file: Path, reading: _Reading) -> dict[str, Any]:
+def _read(file: Path) -> ConfigFile:
     try:
         data = file.read_bytes()
         if len(data) > FILE_BYTES_MAX:
-            raise ValueError(f"is {len(data)} bytes long, at most {FILE_BYTES_MAX} are read")
-        return tomllib.loads(data.decode())
+            return ConfigFile(str(file), problem=f"is {len(data)} bytes long, at most {FILE_BYTES_MAX} are read")
+        return ConfigFile(str(file), data.decode())
     except OSError as error:
-        reading.problems.append(f"cannot use {file}: {error.strerror}")
+        return ConfigFile(str(file), problem=error.strerror or str(error))
     except UnicodeDecodeError as error:
-        reading.problems.append(f"cannot use {file}: byte {error.start} is not UTF-8")
+        return ConfigFile(str(file), problem=f"byte {error.start} is not UTF-8")
+
+
+def _parsed(file: ConfigFile, reading: _Reading) -> dict[str, Any]:
+    problem = file.problem
+    try:
+        if not problem:
+            return tomllib.loads(file.text)
     except (ValueError, RecursionError) as error:
-        reading.problems.append(f"cannot use {file}: {_one_line(error)}")
+        problem = _one_line(error)
+    reading.problems.append(f"cannot use {file.path}: {problem}")
     return {}
 
 

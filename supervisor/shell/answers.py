@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -31,7 +32,7 @@ from supervisor.shell.pulse import PulseKeeper
 from supervisor.shell.rolling import Rolling
 from supervisor.shell.roster import Roster
 from supervisor.shell.routing import Routing
-from supervisor.shell.upgrade.books import Upgrades
+from supervisor.shell.upgrade.books import Prospect, Upgrades
 from supervisor.shell.views import Views
 from supervisor.snapshot import ServerSnapshot
 
@@ -192,24 +193,38 @@ class Answers:
 
     async def upgrade(self, by: str) -> Upgrading:
         """Try the installed code; when it comes up, make way for it."""
-        begun = await self._parts.upgrades.begin(by, self._obstacle)
+        begun = await self._parts.upgrades.begin(by, self._prospect)
         log.info("upgrade begins", before=begun.before, after=begun.after, by=by)
         self._parts.ending.set()
         return begun
 
-    async def _obstacle(self) -> str:
-        """Why the code cannot be replaced now. The next one goes by the file, and a server must not pay for that."""
+    async def _prospect(self) -> Prospect:
+        """What the next code would go by, and why it cannot take over now: a server must not pay for that."""
+        if obstacle := self._under_way():
+            return Prospect(obstacle)
+        changes = self._parts.changes
+        try:
+            found = await changes.reread()
+        except (ConfigError, ChangeRefusedError) as problem:
+            return Prospect("; ".join(str(problem).splitlines()[:3]))
+        return Prospect(self._cost(found), changes.files, changes.available)
+
+    def _under_way(self) -> str:
         if self._parts.ending.is_set():
             return "the daemon ends"
         if self._parts.changes.busy:
             return "a change of the configuration is under way; try again when it is done"
         if self._parts.rolling.last is not None and self._parts.rolling.last.state is RollState.RUNNING:
             return f"a {summary(self._parts.rolling.last)}; wait for it, or cancel it"
-        try:
-            found = await self._parts.changes.reread()
-        except (ConfigError, ChangeRefusedError) as problem:
-            return "; ".join(str(problem).splitlines()[:3])
+        return ""
+
+    def _cost(self, found: Differences) -> str:
+        """What servers would pay for the file as it is."""
         costly = [change.name for change in found.servers if costs(change)]
         if costly:
             return f"the file wants {', '.join(costly)} stopped or restarted; sglctl update first, or take that back"
+        wanted = self._parts.changes.available.daemon.state_dir
+        if Path(wanted) != Path(self._parts.config.daemon.state_dir):
+            advice = "sglctl shutdown, then start the daemon again, or take that back"
+            return f"the file names another state_dir, {wanted}, where none of these servers is known; {advice}"
         return ""

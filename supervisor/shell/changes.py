@@ -10,7 +10,17 @@ import structlog
 from anyio.abc import TaskGroup
 
 from supervisor.api.control import Applied, ChangeRefusedError
-from supervisor.config import Config, Differences, GroupConfig, ServerChange, ServerConfig, differences, load
+from supervisor.config import (
+    Config,
+    ConfigFile,
+    Differences,
+    GroupConfig,
+    ServerChange,
+    ServerConfig,
+    differences,
+    read_files,
+    understand,
+)
 from supervisor.shell.roster import ChangeProblem, Roster
 
 log = structlog.get_logger()
@@ -25,6 +35,7 @@ class Changes:
         self._path = path
         self._tasks = tasks
         self._read: Config | None = None
+        self.files: tuple[ConfigFile, ...] = ()  # the text of what was last read and could be used
         self.groups: dict[str, GroupConfig] | None = None  # those in force since the file was applied; None: not yet
         self._lock = anyio.Lock()
 
@@ -46,7 +57,8 @@ class Changes:
         """What the file would change now. ConfigError when it cannot be used; what was read before still stands."""
         if not self._path:
             raise ChangeRefusedError("there is no configuration file: the daemon runs without one")
-        self._read = await anyio.to_thread.run_sync(load, self._path)
+        files = await anyio.to_thread.run_sync(read_files, self._path)
+        self._read, self.files = await anyio.to_thread.run_sync(understand, files), files
         return differences(self._running(), self._read)
 
     async def apply(self, names: Collection[str], by: str, *, free_only: bool = False) -> tuple[Applied, ...]:

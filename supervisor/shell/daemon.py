@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -130,7 +130,7 @@ class Daemon:
                     if inherited[server.name].saved is not None:
                         self._inherited.add(server.name)
                     await roster.add(server, inherited[server.name])
-                bound = await self._bindings()
+                bound = self._upgrades.bound = await self._bindings()
                 served = await stack.enter_async_context(serve.serving(bound))
                 for what, work in (
                     ("gpus", host.devices.run),
@@ -150,7 +150,7 @@ class Daemon:
                 await self._begin()
                 await self._ending.wait()  # as long as the daemon lives
                 if self._upgrades.next is not None:
-                    await self._make_way(bound)
+                    await self._make_way()
                 else:
                     await self._leave()
                 tasks.cancel_scope.cancel()
@@ -168,7 +168,7 @@ class Daemon:
             await self._stop_servers()
         await self._hooks.last_words()
 
-    async def _make_way(self, bound: Sequence[serve.Binding]) -> None:
+    async def _make_way(self) -> None:
         """Leave everything as the next code is to find it: signals kept, nothing half done, records as of now."""
         self._service.makes_way()
         self._hearing.cancel()
@@ -180,7 +180,7 @@ class Daemon:
                 seen = await self._hub.changed(seen)
         await self._hooks.last_words()
         self._roster.save()
-        self._upgrades.pack(bound, self._events.records())
+        self._upgrades.pack(self._events.records())
 
     async def _open(self, stack: AsyncExitStack) -> Host:
         daemon = self._config.daemon

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from supervisor.api import access, serve
@@ -22,18 +22,18 @@ class ListenProblem(Exception):  # noqa: N818 - a fact for the operator, not a b
     """A socket cannot be had; the text is the one line that says why. `port` is taken by somebody."""
 
     def __init__(self, where: str, why: str, port: int = 0) -> None:
-        super().__init__(f"cannot listen on {where}: {why}; nothing was started")
+        super().__init__(f"cannot listen on {where}: {why}")
         self.where = where
         self.port = port
 
 
-async def explained(problem: ListenProblem) -> str:
+async def explained(problem: ListenProblem, outcome: str = "nothing was started") -> str:
     """The line about a socket that cannot be had; of a port that is taken with whoever has it, and what to do."""
     by = await holder(problem.port) if problem.port else None
     if by is None:
-        return str(problem)
+        return f"{problem}; {outcome}"
     what_next = "end it, or choose another address with daemon.listen"
-    return f"cannot listen on {problem.where} (daemon.listen): {by}; nothing was started; {what_next}"
+    return f"cannot listen on {problem.where} (daemon.listen): {by}; {outcome}; {what_next}"
 
 
 def bindings(
@@ -43,16 +43,32 @@ def bindings(
     ours = _kept(daemon, handover) if handover is not None else []
     systemds = _of_systemd(environment, handover)
     passed = [*ours, *systemds]
-    try:
-        gid = access.gid_of(daemon.socket_group) if daemon.socket_group else None
-    except KeyError as problem:
-        raise ListenProblem(daemon.socket, f"daemon.socket_group: {problem}") from None
+    gid = _gid(daemon)
     rules = access.access_of(daemon, os.geteuid(), gid if gid is not None else os.getegid())
     opened = _opened(daemon, gid, passed)
     return [
         *(_bound(one, control, rules, owned=False) for one in systemds),
         *(_bound(one, control, rules, owned=True) for one in (*ours, *opened)),
     ]
+
+
+def open_beforehand(daemon: DaemonConfig, bound: Sequence[Binding]) -> list[socket.socket]:
+    """What the next code needs beside the sockets that are bound; ListenProblem while the present one still serves."""
+    passed = [one.listener for one in bound if not one.owned or _is_wanted(one.listener, daemon)]
+    try:
+        return _opened(daemon, _gid(daemon), passed)
+    except ListenProblem as problem:
+        if problem.port not in {one.listener.getsockname()[1] for one in bound if not one.local}:
+            raise
+    why = "this daemon has that port at another address, which only a restart of it gives up first"
+    raise ListenProblem(daemon.listen, why)
+
+
+def _gid(daemon: DaemonConfig) -> int | None:
+    try:
+        return access.gid_of(daemon.socket_group) if daemon.socket_group else None
+    except KeyError as problem:
+        raise ListenProblem(daemon.socket, f"daemon.socket_group: {problem}") from None
 
 
 def _opened(daemon: DaemonConfig, gid: int | None, passed: list[socket.socket]) -> list[socket.socket]:
@@ -87,15 +103,23 @@ def _kept(daemon: DaemonConfig, handover: Handover) -> list[socket.socket]:
     """Our own that are still where the configuration wants them; the others are closed, and a socket's file removed."""
     kept = []
     for listener in [_taken_over(one.descriptor) for one in handover.sockets if one.owned]:
-        name = listener.getsockname()
-        local = listener.family == socket.AF_UNIX
-        if name == daemon.socket if local else name[:2] == daemon.listen_address:
+        if _is_wanted(listener, daemon):
             kept.append(listener)
         else:
-            listener.close()
-            if local:
-                Path(name).unlink(missing_ok=True)
+            _give_up(listener)
     return kept
+
+
+def _is_wanted(listener: socket.socket, daemon: DaemonConfig) -> bool:
+    name = listener.getsockname()
+    return bool(name == daemon.socket if listener.family == socket.AF_UNIX else name[:2] == daemon.listen_address)
+
+
+def _give_up(listener: socket.socket) -> None:
+    file = listener.getsockname() if listener.family == socket.AF_UNIX else ""
+    listener.close()
+    if file:
+        Path(file).unlink(missing_ok=True)
 
 
 def _taken_over(descriptor: int) -> socket.socket:

@@ -6,8 +6,10 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import threading
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -167,6 +169,12 @@ def test_what_does_not_come_up_never_takes_over(host: Host, installed: Installed
     assert "server.kimi.size" in refusal(host)
     host.config.write_text(good.replace("1000", "2000"))
     assert refusal(host) == "the file wants kimi stopped or restarted; sglctl update first, or take that back"
+    host.config.write_text(re.sub(r"state_dir = .*", f'state_dir = "{host.root}/other"', good, count=1))
+    assert "the file names another state_dir" in refusal(host)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        listen = f"127.0.0.1:{other.getsockname()[1]}"
+        host.config.write_text(re.sub(r"listen = .*", f'listen = "{listen}"', good, count=1))
+        assert f"cannot listen on {listen}" in refusal(host)
     host.config.write_text(good)
 
     assert (info(host)["version"], info(host)["upgrades"]) == (supervisor.__version__, 0)
@@ -209,6 +217,43 @@ def test_when_the_exec_fails_the_old_code_goes_on(host: Host) -> None:
     assert info(host)["pid"] == daemon.pid
     os.kill(pid, signal.SIGUSR1)
     assert "status 7" in host.wait_for("kimi", "lifecycle", "stopping")["reason"], "it is still our child"
+
+
+@pytest.mark.slow
+def test_a_file_that_is_edited_during_the_exec_ends_no_server_and_no_daemon(host: Host) -> None:
+    """The new code goes by what was tried; the file as it is now is told by the next look at it."""
+    script = host.root / "sglsup"
+    edit = f"import os, sys\nif 'SGLSUP_HANDOVER' in os.environ: open({str(host.config)!r}, 'w').write('[server.b')"
+    script.write_text((BIN / "sglsup").read_text().replace("import sys", edit, 1))
+    script.chmod(0o755)
+    for name in ("a", "b"):
+        host.add(name, ["sleep", "1000"])
+    daemon = host.start_with([str(script), "daemon", "-c", str(host.write_config())])
+    before = {name: spawned(host, name) for name in ("a", "b")}
+
+    done = host.ctl("upgrade")
+
+    assert done.returncode == 0, done.stderr
+    assert host.config.read_text() == "[server.b"
+    assert (info(host)["pid"], info(host)["upgrades"]) == (daemon.pid, 1)
+    assert {name: host.show(name)["pid"] for name in before} == before
+    assert "cannot use" in host.ctl("reread").stderr
+
+
+@pytest.mark.slow
+def test_the_new_code_serves_where_the_file_wants_it(host: Host) -> None:
+    host.add("kimi", ["sleep", "1000"])
+    host.start()
+    pid = spawned(host, "kimi")
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        port = one.getsockname()[1]
+    host.config.write_text(re.sub(r"listen = .*", f'listen = "127.0.0.1:{port}"', host.config.read_text(), count=1))
+
+    assert host.ctl("upgrade").returncode == 0
+
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+        assert answer.status == 200
+    assert host.show("kimi")["pid"] == pid
 
 
 @pytest.mark.slow

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
+import anyio.to_thread
 import msgspec
 
 from supervisor import __version__
 from supervisor.api.control import EventRecord, UpgradeRefusedError, Upgrading
 from supervisor.api.serve import Binding
+from supervisor.config import Config, ConfigFile
+from supervisor.shell.sockets import ListenProblem, explained, open_beforehand
 from supervisor.shell.upgrade.handover import Handover, Passed, Unheard, execute
 from supervisor.shell.upgrade.trial import tried
+
+
+class Prospect(msgspec.Struct, frozen=True):
+    """What an upgrade would go by: the files as they are now. `obstacle`: what is in the way, "" for nothing."""
+
+    obstacle: str = ""
+    files: tuple[ConfigFile, ...] = ()
+    config: Config = Config()
 
 
 class Upgrades:
@@ -22,6 +35,8 @@ class Upgrades:
         self.received = received
         self.next: Handover | None = None
         self.unheard = Unheard()
+        self.bound: Sequence[Binding] = ()  # what the daemon serves on, from when it does
+        self._opened: list[socket.socket] = []  # what the next code is to serve on beside that
         self._trying = False
 
     @property
@@ -34,10 +49,10 @@ class Upgrades:
         """Why the last upgrade has left the old code in place."""
         return self.received.problem if self.received is not None else ""
 
-    async def begin(self, by: str, obstacle: Callable[[], Awaitable[str]]) -> Upgrading:
+    async def begin(self, by: str, look: Callable[[], Awaitable[Prospect]]) -> Upgrading:
         """Try the installed code; when it comes up, `next` says that the daemon is to make way for it.
 
-        `obstacle` says what is in the way, "" for nothing; it is asked again after the trial, which takes seconds.
+        The trial takes seconds: `look` is asked again after it, and what it finds then is what the next code gets.
         """
         if not self._command:
             raise UpgradeRefusedError("cannot upgrade: it runs without a configuration file; stop it and run it anew")
@@ -45,25 +60,44 @@ class Upgrades:
             raise UpgradeRefusedError("cannot upgrade: another upgrade is under way; see what becomes of it")
         self._trying = True
         try:
-            _refuse(await obstacle())
+            before = await look()
+            _refuse(before.obstacle)
             after = await tried(self._command, os.environ)
-            _refuse(await obstacle())
+            now = await look()
+            _refuse(now.obstacle)
+            if now.files != before.files:
+                _refuse("the file was changed while the new code was tried with it; try again")
+            self._opened = await _opened(now.config, self.bound)
         finally:
             self._trying = False
-        self.next = Handover(number=self.number + 1, before=__version__, by=by)
+        self.next = Handover(number=self.number + 1, before=__version__, by=by, files=now.files)
         return Upgrading(__version__, after, self.number)
 
-    def pack(self, bindings: Iterable[Binding], events: tuple[EventRecord, ...]) -> None:
+    def pack(self, events: tuple[EventRecord, ...]) -> None:
         """What `next` takes along: the listeners, of which nobody who connects meanwhile is refused, and the events."""
         assert self.next is not None  # noqa: S101 - `begin` comes first
-        sockets = tuple(Passed(one.keep().detach(), one.owned) for one in bindings)
-        self.next = msgspec.structs.replace(self.next, sockets=sockets, events=events)
+        kept = [Passed(one.keep().detach(), one.owned) for one in self.bound]
+        more = [Passed(one.detach(), owned=True) for one in self._opened]
+        self.next = msgspec.structs.replace(self.next, sockets=(*kept, *more), events=events)
 
     def execute(self) -> Handover:
         """Become the next code. Returns only when that fails: what the old one goes on with."""
         assert self.next is not None  # noqa: S101 - as above
         self.unheard.hold()
         return execute(self._command, self.next, os.environ)
+
+
+async def _opened(config: Config, bound: Sequence[Binding]) -> list[socket.socket]:
+    """Before anything is given up: what the new code could not have, it is refused for, and the old code goes on."""
+    folder = config.daemon.log_dir
+    try:
+        await anyio.to_thread.run_sync(partial(os.makedirs, folder, 0o750, exist_ok=True))
+    except OSError as problem:
+        _refuse(f"cannot make {folder}: {problem.strerror}; the old code goes on")
+    try:
+        return open_beforehand(config.daemon, bound)
+    except ListenProblem as problem:
+        raise UpgradeRefusedError(f"cannot upgrade: {await explained(problem, 'the old code goes on')}") from None
 
 
 def _refuse(obstacle: str) -> None:

@@ -16,6 +16,7 @@ import msgspec
 import structlog
 
 from supervisor.api.control import EventRecord
+from supervisor.config import ConfigFile
 from supervisor.edge.process import HELPER_NAME
 
 HANDOVER_NAME = "SGLSUP_HANDOVER"
@@ -46,6 +47,7 @@ class Handover(msgspec.Struct, frozen=True):
     problem: str = ""
     sockets: tuple[Passed, ...] = ()
     events: tuple[EventRecord, ...] = ()
+    files: tuple[ConfigFile, ...] = ()  # the configuration as it was tried; who edits it meanwhile has it read later
 
 
 # --- the old code's last deed ----------------------------------------------------------------------------------------
@@ -53,21 +55,31 @@ class Handover(msgspec.Struct, frozen=True):
 
 def execute(command: Sequence[str], handover: Handover, environment: Mapping[str, str]) -> Handover:
     """Become the new code. Returns only when that fails: the same handover with the problem, for the old code."""
+    doing = "hand over to the new code"
     with contextlib.ExitStack() as stack:
-        memory = os.memfd_create(_MEMORY_NAME)
-        stack.callback(os.close, memory)
-        os.write(memory, msgspec.json.encode(handover))  # memory, so all of it
-        passed = [one.descriptor for one in handover.sockets]
-        for descriptor in (memory, *passed):
-            os.set_inheritable(descriptor, True)
-            stack.callback(os.set_inheritable, descriptor, False)
-        told = f"{os.getpid()}:{memory}:{','.join(map(str, passed))}"
-        kept = {name: text for name, text in environment.items() if name not in _LEFT_BEHIND}
         try:
+            passed = [one.descriptor for one in handover.sockets]
+            memory = _written(handover, stack)
+            for descriptor in (memory, *passed):
+                os.set_inheritable(descriptor, True)
+                stack.callback(os.set_inheritable, descriptor, False)
+            told = f"{os.getpid()}:{memory}:{','.join(map(str, passed))}"
+            kept = {name: text for name, text in environment.items() if name not in _LEFT_BEHIND}
+            doing = f"execute {command[0]}"
             os.execve(command[0], list(command), kept | {HANDOVER_NAME: told})
         except OSError as problem:
-            reason = f"cannot execute {command[0]}: {problem.strerror}; the old code goes on"
+            reason = f"cannot {doing}: {problem.strerror}; the old code goes on"
         return msgspec.structs.replace(handover, problem=reason)
+
+
+def _written(handover: Handover, stack: contextlib.ExitStack) -> int:
+    """A descriptor of memory that holds the handover, as long as the stack lasts."""
+    memory = os.memfd_create(_MEMORY_NAME)
+    stack.callback(os.close, memory)
+    left = memoryview(msgspec.json.encode(handover))
+    while left:
+        left = left[os.write(memory, left) :]
+    return memory
 
 
 # --- the new code's first deed ---------------------------------------------------------------------------------------

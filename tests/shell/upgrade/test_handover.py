@@ -1,6 +1,7 @@
 """What one code leaves to the next one in the same process: written, understood, refused, and the exec that fails."""
 
 import os
+import resource
 import socket
 import stat
 import subprocess
@@ -11,12 +12,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from supervisor.api.app import build_app
 from supervisor.api.control import EventRecord
-from supervisor.api.serve import bind_tcp, bind_unix
+from supervisor.api.serve import Binding, bind_tcp, bind_unix
 from supervisor.config import DaemonConfig
-from supervisor.shell.sockets import bindings
+from supervisor.shell.sockets import ListenProblem, bindings, open_beforehand
 from supervisor.shell.upgrade.handover import HANDOVER_NAME, Handover, Passed, execute, received
-from tests.api.fake import FakeControl
+from tests.api.fake import OWNER, FakeControl
 
 EVENT = EventRecord(7, 1.5, "kimi", "lifecycle", "starting", "running", "healthy", 1)
 MEMORY = "sglsup-handover"
@@ -166,6 +168,21 @@ def test_signals_are_kept_while_nobody_listens() -> None:
     subprocess.run([sys.executable, "-c", _UNHEARD], check=True, timeout=60)
 
 
+def test_a_handover_that_cannot_be_written_leaves_the_old_code(tmp_path: Path) -> None:
+    """Whatever the kernel refuses on the way: a descriptor that is gone, one more descriptor."""
+    handover = Handover(1, "0.1.0", sockets=(Passed(901, owned=True),))
+    failed = execute([sys.executable, "-c", ""], handover, os.environ)
+    assert failed.problem == "cannot hand over to the new code: Bad file descriptor; the old code goes on"
+
+    _, hard = limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        failed = execute([sys.executable, "-c", ""], Handover(1), os.environ)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert failed.problem == "cannot hand over to the new code: Too many open files; the old code goes on"
+
+
 # --- who serves them -------------------------------------------------------------------------------------------------
 
 
@@ -197,6 +214,30 @@ def test_sockets_follow_the_configuration(tmp_path: Path) -> None:
     assert stat.S_ISSOCK(os.stat(new).st_mode)
     for one in bound:
         one.listener.close()
+
+
+def test_the_next_codes_sockets_are_opened_beside_those_that_are_served(tmp_path: Path) -> None:
+    here, new = bind_unix(str(tmp_path / "s")), str(tmp_path / "new")
+    daemon = DaemonConfig(socket=str(tmp_path / "s"), listen="")
+    bound = [Binding(here, build_app(FakeControl(), OWNER))]
+
+    assert open_beforehand(daemon, bound) == []
+    more = open_beforehand(msgspec.structs.replace(daemon, socket=new, listen="127.0.0.1:0"), bound)
+    assert {one.family for one in more} == {socket.AF_UNIX, socket.AF_INET}
+    for one in (here, *more):
+        one.close()
+
+
+def test_our_own_port_at_another_address_is_told_as_ours(tmp_path: Path) -> None:
+    ours, local = bind_tcp("127.0.0.1", 0), bind_unix(str(tmp_path / "s"))
+    port = ours.getsockname()[1]
+    bound = [Binding(one, build_app(FakeControl(), OWNER)) for one in (ours, local)]
+    daemon = DaemonConfig(socket=str(tmp_path / "s"), listen=f"0.0.0.0:{port}")
+
+    with pytest.raises(ListenProblem, match=f"cannot listen on 0.0.0.0:{port}: this daemon has that port"):
+        open_beforehand(daemon, bound)
+    for one in (ours, local):
+        one.close()
 
 
 def test_systemds_sockets_stay_systemds(tmp_path: Path) -> None:

@@ -1,13 +1,17 @@
 """The code that an upgrade would execute is tried: what it says is told in one line, and bounded."""
 
 import os
+import socket
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from supervisor.api.control import UpgradeRefusedError
-from supervisor.shell.upgrade.books import Upgrades
+from supervisor.config import Config, ConfigFile, DaemonConfig
+from supervisor.shell.upgrade.books import Prospect, Upgrades
+from supervisor.shell.upgrade.handover import Handover
 from supervisor.shell.upgrade.trial import own_command, tried
 
 
@@ -87,8 +91,8 @@ def test_without_arguments_nothing_is_cut_off() -> None:
 # --- whether it may begin --------------------------------------------------------------------------------------------
 
 
-async def nothing() -> str:
-    return ""
+async def nothing() -> Prospect:
+    return Prospect()
 
 
 async def test_without_a_command_there_is_no_upgrade() -> None:
@@ -96,21 +100,70 @@ async def test_without_a_command_there_is_no_upgrade() -> None:
         await Upgrades().begin("me", nothing)
 
 
-async def test_an_obstacle_is_asked_for_before_and_after_the_trial() -> None:
+async def test_an_obstacle_is_asked_for_before_and_after_the_trial(tmp_path: Path) -> None:
     asked: list[str] = []
 
-    async def obstacle() -> str:
+    async def obstacle() -> Prospect:
         asked.append("")
-        return "the daemon ends" if len(asked) == 2 else ""
+        return Prospect("the daemon ends" if len(asked) == 2 else "")
 
     upgrades = Upgrades(shell("echo 2.0.0"))
     with pytest.raises(UpgradeRefusedError, match="cannot upgrade: the daemon ends"):
         await upgrades.begin("me", obstacle)
     assert upgrades.next is None
-    begun = await upgrades.begin("me", nothing)
+    begun = await upgrades.begin("me", where(tmp_path))
     assert (begun.after, begun.upgrades) == ("2.0.0", 0)
     with pytest.raises(UpgradeRefusedError, match="another upgrade is under way"):
         await upgrades.begin("you", nothing)
+    opened(upgrades)
+
+
+def where(place: Path, *texts: str, listen: str = "") -> Callable[[], Awaitable[Prospect]]:
+    """Sees a daemon in this place, and each of the texts in turn."""
+    left = list(texts)
+    daemon = DaemonConfig(socket=str(place / "s"), log_dir=str(place / "log"), listen=listen)
+
+    async def look() -> Prospect:
+        text = left.pop(0) if left else ""
+        return Prospect(files=(ConfigFile("c", text),), config=Config(daemon=daemon))
+
+    return look
+
+
+def opened(upgrades: Upgrades) -> Handover:
+    """What the next code gets; its sockets are closed."""
+    upgrades.pack(())
+    assert upgrades.next is not None
+    for one in upgrades.next.sockets:
+        os.close(one.descriptor)
+    return upgrades.next
+
+
+async def test_a_file_that_changes_during_the_trial_is_not_gone_by(tmp_path: Path) -> None:
+    upgrades = Upgrades(shell("echo 2.0.0"))
+    with pytest.raises(UpgradeRefusedError, match="the file was changed while the new code was tried"):
+        await upgrades.begin("me", where(tmp_path, "a", "b"))
+    assert upgrades.next is None
+    await upgrades.begin("me", where(tmp_path, "b", "b"))
+    assert opened(upgrades).files == (ConfigFile("c", "b"),), "what was tried is handed over, whatever comes later"
+
+
+async def test_sockets_are_had_before_anything_is_given_up(tmp_path: Path) -> None:
+    upgrades = Upgrades(shell("echo 2.0.0"))
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        listen = f"127.0.0.1:{other.getsockname()[1]}"
+        with pytest.raises(UpgradeRefusedError, match=r"cannot upgrade: cannot listen on .* the old code goes on"):
+            await upgrades.begin("me", where(tmp_path, listen=listen))
+    assert upgrades.next is None
+    assert not (tmp_path / "s").exists(), "nothing is left of what was refused"
+    await upgrades.begin("me", where(tmp_path, listen=listen))
+    assert len(opened(upgrades).sockets) == 2
+
+
+async def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("a file")
+    with pytest.raises(UpgradeRefusedError, match=r"cannot make .*/log: .*; the old code goes on"):
+        await Upgrades(shell("echo 2.0.0")).begin("me", where(tmp_path))
 
 
 def test_this_interpreter_could_be_found_again() -> None:
