@@ -12,7 +12,7 @@ import enum
 import msgspec
 
 from supervisor.core.log.figures import amount_of, count_of
-from supervisor.core.ranks import Rank, Step
+from supervisor.core.ranks import Rank, Step, timeline
 from supervisor.events import LineMatched
 from supervisor.profile import CommandFacts, LogRule, PhaseRule, Profile
 from supervisor.snapshot import ProgressView, StartupView
@@ -116,7 +116,7 @@ class PhaseTracker:
             laggard=self._lag_text(lag),
             last_progress=self._last_progress,
             ready_seen=self._ready,
-            timeline=tuple(span for rank in sorted(self._ranks.values(), key=_by_rank) for span in rank.spans()),
+            timeline=timeline(sorted(self._ranks.values(), key=_by_rank), self._order),
             lagging=tuple(rank.name for rank in lag),
         )
 

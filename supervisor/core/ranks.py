@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import msgspec
 
@@ -120,6 +121,25 @@ class Rank:
     def _close(self, step: Step, now: float) -> None:
         if step.end is None:
             step.end = now
+
+
+def timeline(ranks: Sequence[Rank], order: Sequence[str]) -> tuple[SpanView, ...]:
+    """The phases of all, in that order of ranks; `order` is that of the phases in this start.
+
+    The launcher (the rank without a name) announces what it begins and never its end: a phase of its is over once a
+    rank has come beyond it.
+    """
+    firsts: dict[str, float] = {}
+    for span in (span for rank in ranks if rank.name for span in rank.spans()):
+        firsts[span.phase] = min(span.begin, firsts.get(span.phase, span.begin))
+    return tuple(span if rank.name else _outdone(span, firsts, order) for rank in ranks for span in rank.spans())
+
+
+def _outdone(span: SpanView, firsts: dict[str, float], order: Sequence[str]) -> SpanView:
+    place = order.index(span.phase)
+    beyond = [at for phase, at in firsts.items() if order.index(phase) > place and at >= span.begin]
+    end = min([*beyond, *(() if span.end is None else (span.end,))], default=None)
+    return msgspec.structs.replace(span, end=end)
 
 
 def _gigabytes(text: str, otherwise: float | None) -> float | None:

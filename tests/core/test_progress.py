@@ -108,6 +108,19 @@ def test_the_laggard_is_named() -> None:
     assert (start.view.phase, start.view.laggard, start.view.lagging) == ("memory-pool", "", ())
 
 
+def test_a_launchers_phase_is_over_once_a_rank_is_beyond_it() -> None:
+    """It never says that it has ended, and would be drawn until the server is healthy."""
+    start = Start()
+    start.says("[2026-03-01 10:00:00] Using default HuggingFace chat template with detected content format", at=2.0)
+    assert [(span.phase, span.end) for span in start.view.timeline if not span.rank][-1] == ("tokenizer", None)
+    start.rank("TP0", "Init torch distributed begin.", at=2.6)
+    start.rank("TP0", "Init torch distributed ends.", "Load weight begin.", at=9.0)
+    launcher = [(span.phase, span.begin, span.end) for span in start.view.timeline if not span.rank]
+    assert launcher == [("launch", 0.0, 2.0), ("tokenizer", 2.0, 2.6)]
+    start.says("[2026-03-01 10:01:00] The server is fired up and ready to roll!", at=60.0)
+    assert ("tokenizer", 2.0, 2.6) in [(span.phase, span.begin, span.end) for span in start.view.timeline]
+
+
 def test_all_laggards_are_listed_however_few_the_words_name() -> None:
     start = Start()
     for rank in range(12):
