@@ -177,8 +177,12 @@ def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
         if action.choices and not action.metavar:
             value = "|".join(map(str, action.choices))
         word = f"\\fI{_escaped(str(value))}\\fR" if value and action.nargs != 0 else ""
-        text = (action.help or "").replace("%(default)s", str(action.default))
-        yield f".TP\n{' '.join(filter(None, (names, word)))}\n{_text(text or 'See the usage.')}"
+        text = (action.help or _unexplained(action)).replace("%(default)s", str(action.default))
+        yield f".TP\n{' '.join(filter(None, (names, word)))}\n{_text(text)}"
+
+
+def _unexplained(action: argparse.Action) -> str:
+    raise SystemExit(f"cannot write the manual: the option {action.option_strings or action.dest} has no help")
 
 
 def _statuses() -> Iterator[str]:

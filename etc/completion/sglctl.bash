@@ -3,6 +3,12 @@ _sglctl() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}
     local verb='' words='' names='' at
     COMPREPLY=()
+    # bash breaks words at colons: a group's name comes in three
+    if [[ $previous == g && $current == : ]]; then
+        current=g:
+    elif [[ $previous == : && ${COMP_WORDS[COMP_CWORD-2]} == g ]]; then
+        current=g:$current
+    fi
     for ((at = 1; at < COMP_CWORD; at++)); do
         case ${COMP_WORDS[at]} in
             -s|--socket|-H) ((at++)) ;;
@@ -50,12 +56,13 @@ _sglctl() {
         upgrade) words='-h --help --timeout' ;;
         shutdown) words='-h --help' ;;
         connect) words='-h --help' ;;
-        completion) words='-h --help bash zsh fish' ;;
+        completion) words='-h --help bash zsh fish names' ;;
         help) words='-h --help status watch start stop drain restart rolling routers signal pause resume wait why timeline deadlines bundle events tail maintail fg clear avail reread update reload add remove gpus gpu pid version upgrade shutdown connect completion help' ;;
     esac
     if [[ -n $names && $current != -* ]]; then
-        words+=" all $("${COMP_WORDS[@]:0:at}" status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
+        words+=" $("${COMP_WORDS[@]:0:at}" completion names 2>/dev/null)"
     fi
     mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
+    [[ $current == "${COMP_WORDS[COMP_CWORD]}" ]] || COMPREPLY=("${COMPREPLY[@]#g:}")
 }
 complete -F _sglctl sglctl

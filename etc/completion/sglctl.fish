@@ -6,28 +6,28 @@ complete -c sglctl -n __fish_use_subcommand -a status -d 'one line a server'
 complete -c sglctl -n '__fish_seen_subcommand_from status' -s h -l help -d 'show this help message and exit'
 complete -c sglctl -n '__fish_seen_subcommand_from status' -l check -d 'exit 3 unless all of them are healthy'
 complete -c sglctl -n '__fish_seen_subcommand_from status' -l json -d 'as JSON'
-complete -c sglctl -n '__fish_seen_subcommand_from status' -a "all (sglctl status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
+complete -c sglctl -n '__fish_seen_subcommand_from status' -a "(sglctl completion names 2>/dev/null)"
 complete -c sglctl -n __fish_use_subcommand -a watch -d 'servers as they change, until Ctrl-C'
 complete -c sglctl -n '__fish_seen_subcommand_from watch' -s h -l help -d 'show this help message and exit'
 complete -c sglctl -n '__fish_seen_subcommand_from watch' -l interval -x -d 'between two looks'
 complete -c sglctl -n '__fish_seen_subcommand_from watch' -l count -x -d 'end after so many looks'
-complete -c sglctl -n '__fish_seen_subcommand_from watch' -a "all (sglctl status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
+complete -c sglctl -n '__fish_seen_subcommand_from watch' -a "(sglctl completion names 2>/dev/null)"
 complete -c sglctl -n __fish_use_subcommand -a start -d 'want servers up'
 complete -c sglctl -n '__fish_seen_subcommand_from start' -s h -l help -d 'show this help message and exit'
 complete -c sglctl -n '__fish_seen_subcommand_from start' -l force -d 'in spite of findings that block the start'
 complete -c sglctl -n '__fish_seen_subcommand_from start' -l wait -d 'return when they are healthy'
 complete -c sglctl -n '__fish_seen_subcommand_from start' -l timeout -x -d 'such as "90s", for all names together: then exit 5; no limit unless told'
-complete -c sglctl -n '__fish_seen_subcommand_from start' -a "all (sglctl status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
+complete -c sglctl -n '__fish_seen_subcommand_from start' -a "(sglctl completion names 2>/dev/null)"
 complete -c sglctl -n __fish_use_subcommand -a stop -d 'want servers down; returns when they are gone'
 complete -c sglctl -n '__fish_seen_subcommand_from stop' -s h -l help -d 'show this help message and exit'
 complete -c sglctl -n '__fish_seen_subcommand_from stop' -l no-wait -d 'return at once'
 complete -c sglctl -n '__fish_seen_subcommand_from stop' -l timeout -x -d 'such as "90s", for all names together: then exit 5; no limit unless told'
-complete -c sglctl -n '__fish_seen_subcommand_from stop' -a "all (sglctl status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
+complete -c sglctl -n '__fish_seen_subcommand_from stop' -a "(sglctl completion names 2>/dev/null)"
 complete -c sglctl -n __fish_use_subcommand -a drain -d 'let running requests end, then stop servers'
 complete -c sglctl -n '__fish_seen_subcommand_from drain' -s h -l help -d 'show this help message and exit'
 complete -c sglctl -n '__fish_seen_subcommand_from drain' -l no-wait -d 'return at once'
 complete -c sglctl -n '__fish_seen_subcommand_from drain' -l grace -l timeout -x -d 'then it is killed, and this exits 5'
-complete -c sglctl -n '__fish_seen_subcommand_from drain' -a "all (sglctl status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
+complete -c sglctl -n '__fish_seen_subcommand_from drain' -a "(sglctl completion names 2>/dev/null)"
 complete -c sglctl -n __fish_use_subcommand -a restart -d 'end the present attempt, start a fresh one'
 complete -c sglctl -n '__fish_seen_subcommand_from restart' -s h -l help -d 'show this help message and exit'
 complete -c sglctl -n '__fish_seen_subcommand_from restart' -l reason -x -d 'kept in the journal'
@@ -36,7 +36,7 @@ complete -c sglctl -n '__fish_seen_subcommand_from restart' -l timeout -x -d 'su
 complete -c sglctl -n '__fish_seen_subcommand_from restart' -l rolling -d 'one after another, each drained; stops at a failure'
 complete -c sglctl -n '__fish_seen_subcommand_from restart' -l grace -x -d 'for running requests of each'
 complete -c sglctl -n '__fish_seen_subcommand_from restart' -l no-wait -d 'return once it has begun'
-complete -c sglctl -n '__fish_seen_subcommand_from restart' -a "all (sglctl status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
+complete -c sglctl -n '__fish_seen_subcommand_from restart' -a "(sglctl completion names 2>/dev/null)"
 complete -c sglctl -n __fish_use_subcommand -a rolling -d 'the rolling restart or update: show it, cancel it'
 complete -c sglctl -n '__fish_seen_subcommand_from rolling' -s h -l help -d 'show this help message and exit'
 complete -c sglctl -n '__fish_seen_subcommand_from rolling' -l cancel -d 'after the server under way nobody follows'
@@ -47,48 +47,48 @@ complete -c sglctl -n '__fish_seen_subcommand_from routers' -s h -l help -d 'sho
 complete -c sglctl -n '__fish_seen_subcommand_from routers' -l json -d 'as JSON'
 complete -c sglctl -n __fish_use_subcommand -a signal -d 'send a signal to the servers'\'' leaders'
 complete -c sglctl -n '__fish_seen_subcommand_from signal' -s h -l help -d 'show this help message and exit'
-complete -c sglctl -n '__fish_seen_subcommand_from signal' -a "all (sglctl status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
+complete -c sglctl -n '__fish_seen_subcommand_from signal' -a "(sglctl completion names 2>/dev/null)"
 complete -c sglctl -n __fish_use_subcommand -a pause -d 'work on servers: no kill, no start by itself'
 complete -c sglctl -n '__fish_seen_subcommand_from pause' -s h -l help -d 'show this help message and exit'
-complete -c sglctl -n '__fish_seen_subcommand_from pause' -a "all (sglctl status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
+complete -c sglctl -n '__fish_seen_subcommand_from pause' -a "(sglctl completion names 2>/dev/null)"
 complete -c sglctl -n __fish_use_subcommand -a resume -d 'end the work: start what was held back'
 complete -c sglctl -n '__fish_seen_subcommand_from resume' -s h -l help -d 'show this help message and exit'
-complete -c sglctl -n '__fish_seen_subcommand_from resume' -a "all (sglctl status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
+complete -c sglctl -n '__fish_seen_subcommand_from resume' -a "(sglctl completion names 2>/dev/null)"
 complete -c sglctl -n __fish_use_subcommand -a wait -d 'return as soon as servers are healthy, or gave up'
 complete -c sglctl -n '__fish_seen_subcommand_from wait' -s h -l help -d 'show this help message and exit'
-complete -c sglctl -n '__fish_seen_subcommand_from wait' -l for -x -a 'healthy stopped' -d ''
+complete -c sglctl -n '__fish_seen_subcommand_from wait' -l for -x -a 'healthy stopped' -d 'what to wait for; healthy unless told'
 complete -c sglctl -n '__fish_seen_subcommand_from wait' -l timeout -x -d 'such as "90s", for all names together: then exit 5; no limit unless told'
 complete -c sglctl -n '__fish_seen_subcommand_from wait' -l json -d 'as JSON'
-complete -c sglctl -n '__fish_seen_subcommand_from wait' -a "all (sglctl status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
+complete -c sglctl -n '__fish_seen_subcommand_from wait' -a "(sglctl completion names 2>/dev/null)"
 complete -c sglctl -n __fish_use_subcommand -a why -d 'why a server is as it is'
 complete -c sglctl -n '__fish_seen_subcommand_from why' -s h -l help -d 'show this help message and exit'
 complete -c sglctl -n '__fish_seen_subcommand_from why' -l json -d 'as JSON'
 complete -c sglctl -n '__fish_seen_subcommand_from why' -l attempt -x -d 'the newest unless told'
-complete -c sglctl -n '__fish_seen_subcommand_from why' -a "all (sglctl status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
+complete -c sglctl -n '__fish_seen_subcommand_from why' -a "(sglctl completion names 2>/dev/null)"
 complete -c sglctl -n __fish_use_subcommand -a timeline -d 'the phases of a start, a lane a rank'
 complete -c sglctl -n '__fish_seen_subcommand_from timeline' -s h -l help -d 'show this help message and exit'
 complete -c sglctl -n '__fish_seen_subcommand_from timeline' -l json -d 'as JSON'
 complete -c sglctl -n '__fish_seen_subcommand_from timeline' -l attempt -x -d 'the newest unless told'
-complete -c sglctl -n '__fish_seen_subcommand_from timeline' -a "all (sglctl status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
+complete -c sglctl -n '__fish_seen_subcommand_from timeline' -a "(sglctl completion names 2>/dev/null)"
 complete -c sglctl -n __fish_use_subcommand -a deadlines -d 'how long each phase may take, and where that comes from'
 complete -c sglctl -n '__fish_seen_subcommand_from deadlines' -s h -l help -d 'show this help message and exit'
 complete -c sglctl -n '__fish_seen_subcommand_from deadlines' -l json -d 'as JSON'
 complete -c sglctl -n '__fish_seen_subcommand_from deadlines' -l all -d 'phases too that never applied'
-complete -c sglctl -n '__fish_seen_subcommand_from deadlines' -a "all (sglctl status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
+complete -c sglctl -n '__fish_seen_subcommand_from deadlines' -a "(sglctl completion names 2>/dev/null)"
 complete -c sglctl -n __fish_use_subcommand -a bundle -d 'fetch the evidence of a failed attempt'
 complete -c sglctl -n '__fish_seen_subcommand_from bundle' -s h -l help -d 'show this help message and exit'
 complete -c sglctl -n '__fish_seen_subcommand_from bundle' -l json -d 'as JSON'
 complete -c sglctl -n '__fish_seen_subcommand_from bundle' -l attempt -x -d 'the newest unless told'
 complete -c sglctl -n '__fish_seen_subcommand_from bundle' -s l -l list -d 'what there is'
 complete -c sglctl -n '__fish_seen_subcommand_from bundle' -s o -l output -r -F -d 'NAME-ATTEMPT.tar.gz unless told; - for standard output'
-complete -c sglctl -n '__fish_seen_subcommand_from bundle' -a "all (sglctl status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
+complete -c sglctl -n '__fish_seen_subcommand_from bundle' -a "(sglctl completion names 2>/dev/null)"
 complete -c sglctl -n __fish_use_subcommand -a events -d 'what happened'
 complete -c sglctl -n '__fish_seen_subcommand_from events' -s h -l help -d 'show this help message and exit'
 complete -c sglctl -n '__fish_seen_subcommand_from events' -s f -l follow -d 'as it happens'
 complete -c sglctl -n '__fish_seen_subcommand_from events' -l since -x -d 'only events after this one'
-complete -c sglctl -n '__fish_seen_subcommand_from events' -s n -l limit -x -d ''
+complete -c sglctl -n '__fish_seen_subcommand_from events' -s n -l limit -x -d 'the last so many, 100 unless told'
 complete -c sglctl -n '__fish_seen_subcommand_from events' -l json -d 'as JSON'
-complete -c sglctl -n '__fish_seen_subcommand_from events' -a "all (sglctl status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
+complete -c sglctl -n '__fish_seen_subcommand_from events' -a "(sglctl completion names 2>/dev/null)"
 complete -c sglctl -n __fish_use_subcommand -a tail -d 'end of a server'\''s log'
 complete -c sglctl -n '__fish_seen_subcommand_from tail' -s h -l help -d 'show this help message and exit'
 complete -c sglctl -n '__fish_seen_subcommand_from tail' -l attempt -x -d 'of an earlier attempt, archived or not'
@@ -98,7 +98,7 @@ complete -c sglctl -n '__fish_seen_subcommand_from tail' -l bytes -x -d 'or -N: 
 complete -c sglctl -n '__fish_seen_subcommand_from tail' -l rank -x -d 'only lines whose prefix names this rank, 20 unless told'
 complete -c sglctl -n '__fish_seen_subcommand_from tail' -l raw -d 'the bytes as they are, control characters too'
 complete -c sglctl -n '__fish_seen_subcommand_from tail' -a 'stdout stderr'
-complete -c sglctl -n '__fish_seen_subcommand_from tail' -a "all (sglctl status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
+complete -c sglctl -n '__fish_seen_subcommand_from tail' -a "(sglctl completion names 2>/dev/null)"
 complete -c sglctl -n __fish_use_subcommand -a maintail -d 'end of the daemon'\''s log'
 complete -c sglctl -n '__fish_seen_subcommand_from maintail' -s h -l help -d 'show this help message and exit'
 complete -c sglctl -n '__fish_seen_subcommand_from maintail' -s f -l follow -d 'as it is written, until Ctrl-C'
@@ -108,10 +108,10 @@ complete -c sglctl -n '__fish_seen_subcommand_from maintail' -l rank -x -d 'only
 complete -c sglctl -n '__fish_seen_subcommand_from maintail' -l raw -d 'the bytes as they are, control characters too'
 complete -c sglctl -n __fish_use_subcommand -a fg -d 'a server'\''s log from now on, until Ctrl-C'
 complete -c sglctl -n '__fish_seen_subcommand_from fg' -s h -l help -d 'show this help message and exit'
-complete -c sglctl -n '__fish_seen_subcommand_from fg' -a "all (sglctl status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
+complete -c sglctl -n '__fish_seen_subcommand_from fg' -a "(sglctl completion names 2>/dev/null)"
 complete -c sglctl -n __fish_use_subcommand -a clear -d 'empty servers'\'' log files'
 complete -c sglctl -n '__fish_seen_subcommand_from clear' -s h -l help -d 'show this help message and exit'
-complete -c sglctl -n '__fish_seen_subcommand_from clear' -a "all (sglctl status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
+complete -c sglctl -n '__fish_seen_subcommand_from clear' -a "(sglctl completion names 2>/dev/null)"
 complete -c sglctl -n __fish_use_subcommand -a avail -d 'servers of the configuration file'
 complete -c sglctl -n '__fish_seen_subcommand_from avail' -s h -l help -d 'show this help message and exit'
 complete -c sglctl -n '__fish_seen_subcommand_from avail' -l json -d 'as JSON'
@@ -124,16 +124,16 @@ complete -c sglctl -n '__fish_seen_subcommand_from update' -l live -d 'leave alo
 complete -c sglctl -n '__fish_seen_subcommand_from update' -l rolling -d 'one after another, each drained; stops at a failure'
 complete -c sglctl -n '__fish_seen_subcommand_from update' -l grace -x -d 'for running requests of each'
 complete -c sglctl -n '__fish_seen_subcommand_from update' -l no-wait -d 'return once it has begun'
-complete -c sglctl -n '__fish_seen_subcommand_from update' -a "all (sglctl status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
+complete -c sglctl -n '__fish_seen_subcommand_from update' -a "(sglctl completion names 2>/dev/null)"
 complete -c sglctl -n __fish_use_subcommand -a reload -d 'the same for all servers'
 complete -c sglctl -n '__fish_seen_subcommand_from reload' -s h -l help -d 'show this help message and exit'
 complete -c sglctl -n '__fish_seen_subcommand_from reload' -l live -d 'leave alone what costs a restart'
 complete -c sglctl -n __fish_use_subcommand -a add -d 'add servers of the configuration file'
 complete -c sglctl -n '__fish_seen_subcommand_from add' -s h -l help -d 'show this help message and exit'
-complete -c sglctl -n '__fish_seen_subcommand_from add' -a "all (sglctl status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
+complete -c sglctl -n '__fish_seen_subcommand_from add' -a "(sglctl completion names 2>/dev/null)"
 complete -c sglctl -n __fish_use_subcommand -a remove -d 'take stopped servers out'
 complete -c sglctl -n '__fish_seen_subcommand_from remove' -s h -l help -d 'show this help message and exit'
-complete -c sglctl -n '__fish_seen_subcommand_from remove' -a "all (sglctl status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
+complete -c sglctl -n '__fish_seen_subcommand_from remove' -a "(sglctl completion names 2>/dev/null)"
 complete -c sglctl -n __fish_use_subcommand -a gpus -d 'who holds the GPUs, and what is wrong with them'
 complete -c sglctl -n '__fish_seen_subcommand_from gpus' -s h -l help -d 'show this help message and exit'
 complete -c sglctl -n '__fish_seen_subcommand_from gpus' -l json -d 'as JSON'
@@ -143,7 +143,7 @@ complete -c sglctl -n '__fish_seen_subcommand_from gpu' -a 'release'
 complete -c sglctl -n __fish_use_subcommand -a pid -d 'pid of the daemon or of a server'
 complete -c sglctl -n '__fish_seen_subcommand_from pid' -s h -l help -d 'show this help message and exit'
 complete -c sglctl -n '__fish_seen_subcommand_from pid' -l json -d 'as JSON'
-complete -c sglctl -n '__fish_seen_subcommand_from pid' -a "all (sglctl status 2>/dev/null | sed -n 's/^\([A-Za-z0-9][^ :]*\) .*/\1/p')"
+complete -c sglctl -n '__fish_seen_subcommand_from pid' -a "(sglctl completion names 2>/dev/null)"
 complete -c sglctl -n __fish_use_subcommand -a version -d 'version of the daemon'
 complete -c sglctl -n '__fish_seen_subcommand_from version' -s h -l help -d 'show this help message and exit'
 complete -c sglctl -n '__fish_seen_subcommand_from version' -l json -d 'as JSON'
@@ -156,7 +156,7 @@ complete -c sglctl -n __fish_use_subcommand -a connect -d 'join standard input a
 complete -c sglctl -n '__fish_seen_subcommand_from connect' -s h -l help -d 'show this help message and exit'
 complete -c sglctl -n __fish_use_subcommand -a completion -d 'print the completion script of a shell'
 complete -c sglctl -n '__fish_seen_subcommand_from completion' -s h -l help -d 'show this help message and exit'
-complete -c sglctl -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'
+complete -c sglctl -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish names'
 complete -c sglctl -n __fish_use_subcommand -a help -d 'this text, or a verb'\''s'
 complete -c sglctl -n '__fish_seen_subcommand_from help' -s h -l help -d 'show this help message and exit'
 complete -c sglctl -n '__fish_seen_subcommand_from help' -a 'status watch start stop drain restart rolling routers signal pause resume wait why timeline deadlines bundle events tail maintail fg clear avail reread update reload add remove gpus gpu pid version upgrade shutdown connect completion help'

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 
 from supervisor.cli import codes
-from supervisor.cli.text import say
+from supervisor.cli.groups import MARK
+from supervisor.cli.text import clean, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,13 +17,23 @@ if TYPE_CHECKING:
 
     Verbs: TypeAlias = "dict[str, tuple[str, argparse.ArgumentParser]]"
 
-_NAMES = "status 2>/dev/null | sed -n 's/^\\([A-Za-z0-9][^ :]*\\) .*/\\1/p'"  # lines of servers, none of errors
+_NAMES = "completion names 2>/dev/null"
 
 
-def completion(_: Client, options: argparse.Namespace) -> int:
-    """Print the script for one shell."""
+def completion(client: Client, options: argparse.Namespace) -> int:
+    """Print the script for one shell, or the names that it completes, a line each."""
+    if options.shell == "names":
+        for name in _known(client):
+            say(clean(name))
+        return codes.OK
     say(script(options.shell).rstrip("\n"))
     return codes.OK
+
+
+def _known(client: Client) -> Iterator[str]:
+    yield "all"
+    yield from (server["name"] for server in client.get("/v1/status")["servers"])
+    yield from (f"{MARK}{group['name']}" for group in client.get("/v1/groups")["groups"])
 
 
 def script(shell: str) -> str:
@@ -69,6 +80,12 @@ def _bash(verbs: Verbs) -> Iterator[str]:
     yield "    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}"
     yield "    local verb='' words='' names='' at"
     yield "    COMPREPLY=()"
+    yield "    # bash breaks words at colons: a group's name comes in three"
+    yield "    if [[ $previous == g && $current == : ]]; then"
+    yield "        current=g:"
+    yield "    elif [[ $previous == : && ${COMP_WORDS[COMP_CWORD-2]} == g ]]; then"
+    yield "        current=g:$current"
+    yield "    fi"
     yield "    for ((at = 1; at < COMP_CWORD; at++)); do"
     yield "        case ${COMP_WORDS[at]} in"
     yield "            -s|--socket|-H) ((at++)) ;;"
@@ -88,9 +105,10 @@ def _bash(verbs: Verbs) -> Iterator[str]:
         yield f"        {name}) words='{' '.join([*options, *_choices(verb, verbs)])}'{names} ;;"
     yield "    esac"
     yield "    if [[ -n $names && $current != -* ]]; then"
-    yield f'        words+=" all $("${{COMP_WORDS[@]:0:at}}" {_NAMES})"'
+    yield f'        words+=" $("${{COMP_WORDS[@]:0:at}}" {_NAMES})"'
     yield "    fi"
     yield '    mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")'
+    yield '    [[ $current == "${COMP_WORDS[COMP_CWORD]}" ]] || COMPREPLY=("${COMPREPLY[@]#g:}")'
     yield "}"
     yield "complete -F _sglctl sglctl"
 
@@ -103,7 +121,7 @@ def _zsh(verbs: Verbs) -> Iterator[str]:
     yield "# zsh completion of sglctl; written by `sglctl completion zsh`"
     yield "_sglctl_names() {"
     yield "    local -a names"
-    yield f'    names=(all ${{(f)"$(sglctl ${{(kv)opt_args[(I)-s|--socket|-H]}} {_NAMES})"}})'
+    yield f'    names=(${{(f)"$(sglctl ${{(kv)opt_args[(I)-s|--socket|-H]}} {_NAMES})"}})'
     yield "    compadd -a names"
     yield "}"
     yield "_sglctl() {"
@@ -159,7 +177,7 @@ def _fish(verbs: Verbs) -> Iterator[str]:
         if words := _choices(verb, verbs):
             yield f"complete -c sglctl {seen} -a '{' '.join(words)}'"
         if _takes_names(verb):
-            yield f'complete -c sglctl {seen} -a "all (sglctl {_NAMES})"'
+            yield f'complete -c sglctl {seen} -a "(sglctl {_NAMES})"'
 
 
 def _fish_option(action: argparse.Action) -> str:

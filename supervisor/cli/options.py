@@ -8,11 +8,15 @@ import signal
 from supervisor.cli.duration import seconds
 
 _LIMIT = 'such as "90s", for all names together: then exit 5; no limit unless told'
+_ONE = "a server; g:GROUP: one after another of the group's"
+_NAMED = "servers, groups as g:GROUP, or all of them"
+_SOME = "servers, or groups as g:GROUP; all unless told"
+_UNTIL = "what to wait for; healthy unless told"
 _DRAIN_END = "then it is killed, and this exits 5"
 
 
 def status(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("names", nargs="*", metavar="NAME")
+    verb.add_argument("names", nargs="*", metavar="NAME", help=_SOME)
     verb.add_argument("--check", action="store_true", help="exit 3 unless all of them are healthy")
     as_json(verb)
 
@@ -51,13 +55,19 @@ def send_signal(verb: argparse.ArgumentParser) -> None:
 
 def wait(verb: argparse.ArgumentParser) -> None:
     names(verb)
-    verb.add_argument("--for", dest="until", choices=("healthy", "stopped"), default="healthy")
+    verb.add_argument(
+        "--for",
+        dest="until",
+        choices=("healthy", "stopped"),
+        default="healthy",
+        help="what to wait for; healthy unless told",
+    )
     timeout(verb)
     as_json(verb)
 
 
 def tail(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("name", metavar="NAME")
+    verb.add_argument("name", metavar="NAME", help=_ONE)
     verb.add_argument("channel", nargs="?", choices=("stdout", "stderr"), help="both are in one file")
     verb.add_argument("--attempt", type=_count, metavar="N", help="of an earlier attempt, archived or not")
     maintail(verb)
@@ -77,20 +87,20 @@ def maintail(verb: argparse.ArgumentParser) -> None:
 
 
 def fg(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("name", metavar="NAME")
+    verb.add_argument("name", metavar="NAME", help=_ONE)
     verb.set_defaults(follow=True, attempt=None, lines=None, bytes=0, rank=None, raw=False)
 
 
 def events(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("name", nargs="?", metavar="NAME")
+    verb.add_argument("name", nargs="?", metavar="NAME", help="of one server; all unless told")
     verb.add_argument("-f", "--follow", action="store_true", help="as it happens")
     verb.add_argument("--since", type=_count, metavar="ID", help="only events after this one")
-    verb.add_argument("-n", "--limit", type=_count, default=100, metavar="N")
+    verb.add_argument("-n", "--limit", type=_count, default=100, metavar="N", help="the last so many, 100 unless told")
     as_json(verb)
 
 
 def one_name(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("name", metavar="NAME")
+    verb.add_argument("name", metavar="NAME", help=_ONE)
     as_json(verb)
 
 
@@ -111,13 +121,13 @@ def bundle(verb: argparse.ArgumentParser) -> None:
 
 
 def watch(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("names", nargs="*", metavar="NAME")
+    verb.add_argument("names", nargs="*", metavar="NAME", help=_SOME)
     verb.add_argument("--interval", type=_seconds, default=1.0, metavar="1s", help="between two looks")
     verb.add_argument("--count", type=_count, metavar="N", help="end after so many looks")
 
 
 def update(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("names", nargs="*", metavar="NAME|all")
+    verb.add_argument("names", nargs="*", metavar="NAME|all", help=_SOME)
     live(verb)
     one_after_another(verb)
 
@@ -150,21 +160,23 @@ def upgrade(verb: argparse.ArgumentParser) -> None:
 
 
 def completion(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("shell", choices=("bash", "zsh", "fish"))
+    verb.add_argument("shell", choices=("bash", "zsh", "fish", "names"), help="whose script; names: what may be NAME")
 
 
 def gpu(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("deed", choices=("release",), help="put a quarantined GPU back into use")
-    verb.add_argument("index", metavar="N")
+    verb.add_argument("index", metavar="N", help="the GPU's index, as sglctl gpus has it")
 
 
 def pid(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("name", nargs="?", metavar="NAME|all")
+    verb.add_argument(
+        "name", nargs="?", metavar="NAME|all", help="of a server, or a line each of all; else the daemon's"
+    )
     as_json(verb)
 
 
 def about(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("about", nargs="?", metavar="VERB")
+    verb.add_argument("about", nargs="?", metavar="VERB", help="one verb's options")
 
 
 def nothing(_: argparse.ArgumentParser) -> None:
@@ -172,7 +184,7 @@ def nothing(_: argparse.ArgumentParser) -> None:
 
 
 def names(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("names", nargs="+", metavar="NAME|all")
+    verb.add_argument("names", nargs="+", metavar="NAME|all", help=_NAMED)
 
 
 def as_json(verb: argparse.ArgumentParser) -> None:

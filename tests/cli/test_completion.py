@@ -7,9 +7,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from supervisor.cli.completion import script
 from supervisor.cli.verbs import VERBS
+from supervisor.config import GroupConfig
+from tests.api.fake import FakeControl
 from tests.cli.conftest import Sglctl
 
 FILES = Path(__file__).parents[2] / "etc" / "completion"
@@ -35,10 +38,10 @@ async def test_the_verb_prints_the_script(sglctl: Sglctl) -> None:
 
 @pytest.fixture
 def bash(tmp_path: Path) -> str:
-    """Where a stand-in for sglctl tells of three servers, one of them unknown."""
+    """Where a stand-in for sglctl tells of two servers and a group."""
     tool = tmp_path / "sglctl"
     tool.write_text(
-        "#!/bin/sh\n[ \"$1 $2\" = '-s x' ] || exit 4\necho 'kimi    RUNNING  x'\necho 'draft   STOPPED  y'\n"
+        "#!/bin/sh\n[ \"$*\" = '-s x completion names' ] || exit 4\necho all\necho kimi\necho draft\necho g:pair\n"
     )
     tool.chmod(0o755)
     return str(tool)
@@ -60,10 +63,21 @@ def test_bash_completes_verbs(bash: str) -> None:
 
 def test_bash_completes_names_asked_at_the_same_socket(bash: str) -> None:
     assert completed(bash, "-s", "x", "start", "") == [
-        *("-h", "--help", "--force", "--wait", "--timeout", "all", "kimi", "draft")
+        *("-h", "--help", "--force", "--wait", "--timeout", "all", "kimi", "draft", "g:pair")
     ]
     assert completed(bash, "-s", "x", "start", "dr") == ["draft"]
     assert completed(bash, "start", "dr") == [], "the daemon does not answer there"
+
+
+def test_bash_completes_groups_whose_colon_breaks_words(bash: str) -> None:
+    assert completed(bash, "-s", "x", "stop", "g") == ["g:pair"]
+    assert completed(bash, "-s", "x", "stop", "g", ":") == ["pair"]
+    assert completed(bash, "-s", "x", "stop", "g", ":", "pa") == ["pair"]
+
+
+async def test_names_are_servers_and_groups(sglctl: Sglctl, control: FakeControl) -> None:
+    control.configuration = replace(control.configuration, groups={"pair": GroupConfig("pair", ("kimi", "draft"))})
+    assert (await sglctl("completion", "names")).out.split() == ["all", "kimi", "draft", "g:pair"]
 
 
 def test_bash_completes_options(bash: str) -> None:
