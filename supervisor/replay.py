@@ -188,10 +188,11 @@ def _journal(given: argparse.Namespace, config: Config | None) -> tuple[int, byt
 def _server(given: argparse.Namespace, config: Config | None, name: str, steps: list[Step]) -> ServerReplay:
     rules = _rules(given, config, name, _engine_of(steps))
     keys = [action.record.key for step in steps for action in step.then if isinstance(action, Remember)]
-    if keys and (config is None or name not in config.servers):
+    configured = config is not None and name in config.servers
+    if keys and not configured:
         rules.settings = replace(rules.settings, history_key=keys[-1])  # of the command that nobody tells us
     make: MakeServer = rules.server
-    return ServerReplay(name, rules.profile.name, rules.source, tuple(review(steps, make)))
+    return ServerReplay(name, rules.profile.name, rules.source, tuple(review(steps, make)), configured)
 
 
 def _engine_of(steps: Iterable[Step]) -> str | None:

@@ -78,7 +78,8 @@ def test_the_recorded_night_has_the_settings_that_the_tests_say() -> None:
 def test_the_same_rules_show_no_difference(night: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, page, _ = replayed(capsys, night, "-c", config(tmp_path, "100s"))
     assert status == EXIT_SAME
-    assert page.startswith("kimi: no difference  (engine sglang, settings of ")
+    assert page.startswith("= decided then and now")
+    assert "\nkimi: no difference  (engine sglang, settings of " in page
     assert "  = " in page
     assert not any(line.startswith(("  -", "  +", "  ~")) for line in page.splitlines())
 
@@ -98,6 +99,9 @@ def test_without_a_configuration_the_engines_own_values_count(night: str, capsys
     status, page, _ = replayed(capsys, night)
     assert status == EXIT_DIFFERENT
     assert "the engine's own settings, command unknown" in page
+    assert page.splitlines()[0] == (
+        "kimi: judged without the settings of your file, which explains differences: give it with -c FILE"
+    )
     assert "ended then, not now: without progress weights has until" in page
 
 
@@ -126,7 +130,8 @@ def test_one_server_of_several(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert replayed(capsys, path, "-c", file)[1].count("no difference") == 2
     status, page, _ = replayed(capsys, path, "-c", file, "--server", "two")
     assert status == EXIT_SAME
-    assert page.startswith("two: no difference")
+    assert "\ntwo: no difference" in page
+    assert "\none:" not in page
     status, _, error = replayed(capsys, path, "--server", "three")
     assert (status, error) == (
         EXIT_USAGE,

@@ -17,12 +17,13 @@ _LEGEND = "= decided then and now   ~ at another moment   - only then   + only n
 
 
 class ServerReplay(msgspec.Struct, frozen=True):
-    """One server of a journal. `settings` says what it was judged by."""
+    """One server of a journal. `settings` says what it was judged by, `configured` whether a file had it."""
 
     name: str
     engine: str
     settings: str
     sections: tuple[Section, ...]
+    configured: bool = True
 
     @property
     def differences(self) -> int:
@@ -65,7 +66,15 @@ class LogReplay(msgspec.Struct, frozen=True):
 def journal_page(replay: JournalReplay) -> str:
     """For people."""
     lines = [line for server in replay.servers for line in _server(server)]
-    return "\n".join([*lines, *_holes(replay), _LEGEND])
+    return "\n".join([*_caveat(replay), *_holes(replay), _LEGEND, *lines])
+
+
+def _caveat(replay: JournalReplay) -> Iterator[str]:
+    """The journal has no settings: what was decided by a file's differs from what the engine's own lead to."""
+    names = [server.name for server in replay.servers if not server.configured]
+    if names:
+        whose = ", ".join(names)
+        yield f"{whose}: judged without the settings of your file, which explains differences: give it with -c FILE"
 
 
 def _holes(replay: JournalReplay) -> Iterator[str]:

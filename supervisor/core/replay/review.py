@@ -128,7 +128,7 @@ class _Review:
             begin, note = index, self._follow(server, index)
             attempt = self._differ_about if note else server.snapshot().attempt
             index = self._next_spawn(begin + 1, attempt) if note else end
-            self._then = _decisions(self._steps[begin:index])
+            self._then = _decided(self._steps[begin:index])
             yield Section(attempt, self._moment(begin), self._compared(), note)
 
     def _compared(self) -> tuple[Row, ...]:
@@ -265,6 +265,20 @@ def _same_turn(one: tuple[float, AnyAction], other: tuple[float, AnyAction]) -> 
 
 def _decisions(steps: Iterable[Step]) -> list[Decision]:
     return [Decision(step.at, action) for step in steps for action in step.then]
+
+
+def _decided(steps: Iterable[Step]) -> list[Decision]:
+    """Without what a daemon that took over said again of an attempt that it found: nothing had changed."""
+    decided: list[Decision] = []
+    known: dict[tuple[str, int], str] = {}
+    for one in _decisions(steps):
+        if isinstance(one.action, Announce):
+            facet = (one.action.facet, one.action.attempt)
+            if known.get(facet, one.action.before) != one.action.before and known[facet] == one.action.after:
+                continue
+            known[facet] = one.action.after
+        decided.append(one)
+    return decided
 
 
 def _next_ticks(steps: Sequence[Step]) -> list[float | None]:

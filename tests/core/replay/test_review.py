@@ -9,7 +9,7 @@ from hypothesis import settings as hypothesis_settings
 from msgspec.structs import replace
 
 from supervisor import events as e
-from supervisor.actions import PhaseRecord, StartRecord
+from supervisor.actions import Announce, PhaseRecord, StartRecord
 from supervisor.core.replay.comparison import Mark, Row
 from supervisor.core.replay.review import Section, Step, review, runs
 from supervisor.core.settings import PhaseLimit, Settings
@@ -40,6 +40,21 @@ def test_the_same_rules_decide_the_same() -> None:
     assert {row.mark for row in section.rows} == {Mark.SAME}
     assert section.note == ""
     assert [row.what for row in section.rows if row.what.startswith("spawn")] == ["spawn attempt 1", "spawn attempt 2"]
+
+
+def test_what_a_daemon_that_took_over_says_again_is_no_decision() -> None:
+    """An upgrade or a daemon's death in the middle of an attempt, which goes on as it did."""
+    steps = stalled_night().steps
+    index, said = next(
+        (index, action)
+        for index, step in enumerate(steps)
+        for action in step.then
+        if isinstance(action, Announce) and (action.facet, action.after) == ("phase", "weights")
+    )
+    again = replace(said, before="")
+    steps = [*steps[: index + 1], Step(steps[index].at, steps[index].wall, e.Ticked(), (again,)), *steps[index + 1 :]]
+
+    assert differing(reviewed(steps)) == []
 
 
 def test_reviewing_twice_gives_the_same_rows() -> None:
