@@ -50,12 +50,12 @@ class Fields(dict[str, object]):
 
 
 class Client:
-    """Requests to one daemon, one connection each. `path` is what messages call it."""
+    """Requests to one daemon, one connection each. `path` is what messages call it. `local`: on this host."""
 
     def __init__(self, path: str, dial: Dial | None = None) -> None:
         self.path = path
         self._dial = dial or self._connect
-        self._local = dial is None
+        self.local = dial is None
 
     def get(self, target: str, timeout_s: float | None = ANSWER_TIMEOUT_S) -> Any:
         """The JSON answer. Raises RefusedError or UnreachableError."""
@@ -95,7 +95,7 @@ class Client:
         try:
             connection, after = self._dial()
         except (OSError, ValueError) as error:
-            advice = advise(self.path, error) if self._local else ""
+            advice = advise(self.path, error) if self.local else ""
             raise UnreachableError(f"cannot reach the daemon at {self.path}: {reason(error)}{advice}") from None
         answer = Answer(connection, self.path, after)
         try:

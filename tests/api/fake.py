@@ -60,6 +60,7 @@ class FakeControl:
         self.shutdown_by: list[str] = []
         self.version, self.installed, self.upgrades = "0.1.0", "0.2.0", 0
         self.upgrades_shown: int | None = None
+        self.pid, self.pid_after = os.getpid(), os.getpid()
         self.upgrade_problem = self.refusal = ""
         self.log_path = ""
         self.state_dir = "/var/lib/sglang-supervisor"
@@ -242,7 +243,7 @@ class FakeControl:
     def daemon_info(self) -> DaemonInfo:
         return DaemonInfo(
             version=self.version,
-            pid=os.getpid(),
+            pid=self.pid,
             started_wall=self.now.wall - 3600,
             config_path=self.config_path,
             state_dir=self.state_dir,
@@ -263,6 +264,7 @@ class FakeControl:
         if self.refusal:
             raise UpgradeRefusedError(self.refusal)
         begun = Upgrading(self.version, self.installed, self.upgrades)
+        self.pid = self.pid_after
         self.upgrades, self.version = self.upgrades + 1, self.version if self.upgrade_problem else self.installed
         return begun
 
