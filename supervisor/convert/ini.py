@@ -18,6 +18,7 @@ _HERE = "%(here)s"
 _WORD_CHARACTERS = "/.+-():"  # what a value of environment= may hold without quotes, beside shlex's own
 _TRUE, _FALSE = ("yes", "true", "on", "1"), ("no", "false", "off", "0")
 _BYTES = {"kb": 2**10, "mb": 2**20, "gb": 2**30}
+_LINE_MAX = 100
 _FORMAT_MAX = 4  # digits of a width: `%(x)99999999d` would be a text of that length
 
 
@@ -68,7 +69,7 @@ class Ini:
             self._parser.read_string(text, str(path))
         except (configparser.Error, AttributeError, ValueError) as problem:
             # AttributeError: CPython's parser (up to 3.12) on a continuation of an option without a value
-            raise ConversionError(f"{path}: {' '.join(str(problem).split())}") from None
+            raise ConversionError(f"{path}: {_in_words(problem)}") from None
 
     def _include(self) -> None:
         """Files named by the first file alone, as supervisord does not look into those of included ones."""
@@ -149,3 +150,21 @@ def byte_size(text: str, place: str) -> int:
     """A number of bytes, KB, MB or GB, all of them powers of two here. Raises ConversionError."""
     factor = _BYTES.get(text[-2:].lower(), 0)
     return whole(text[:-2], place) * factor if factor else whole(text, place)
+
+
+def _in_words(problem: Exception) -> str:
+    """The parser's own words name a line as Python writes it, with the newline in it."""
+    match problem:
+        case configparser.MissingSectionHeaderError():
+            what = f"line {problem.lineno} is in no section: {_shown(repr(problem.line))}"
+            return f"{what}; expected supervisord's configuration, or a unit, with sections such as [program:NAME]"
+        case configparser.ParsingError() if problem.errors:
+            number, line = problem.errors[0]
+            return f"line {number} is no name=value: {_shown(line)}"
+        case _:
+            return " ".join(str(problem).split())
+
+
+def _shown(line: str) -> str:
+    """Of a line as Python writes it, which no terminal obeys: without quotes and newline, bounded."""
+    return line[1:-1].removesuffix("\\n")[:_LINE_MAX]

@@ -267,8 +267,9 @@ def test_names_become_such_as_the_daemon_takes(converted: Convert) -> None:
         ("[supervisord]\n[program:a b]\ncommand=x\n", "a name may hold no blank"),
         ("[supervisord]\n[group:g]\nprograms=absent\n", "there is no program absent"),
         ("[supervisord]\n[include]\n", "[include] has no files"),
-        ("command=x\n", "contains no section headers"),
-        ("[supervisord]\nnonsense\n", "parsing errors"),
+        ("command=x\n", "line 1 is in no section: command=x; expected supervisord"),
+        ("[supervisord]\nnonsense\n", "line 2 is no name=value: nonsense\n"),
+        ("evil\x1b[2J\n", "line 1 is in no section: evil\\x1b[2j; "),
     ],
 )
 def test_a_file_that_supervisord_refuses_is_refused(
