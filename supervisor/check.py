@@ -230,11 +230,13 @@ def _write(verdict: Verdict, *, as_json: bool) -> None:
 
 def page(verdict: Verdict, colour: bool = False) -> str:
     """For a person at 3 a.m.: what, why, what to change."""
-    lines = [line for one in verdict.servers for line in (*_told(one, colour), "")]
+    first: dict[Finding, str] = {}
+    lines = [line for one in verdict.servers for line in (*_told(one, colour, first), "")]
     return "\n".join([*lines, _sum(verdict)]) + "\n"
 
 
-def _told(one: Judged, colour: bool) -> Iterable[str]:
+def _told(one: Judged, colour: bool, first: dict[Finding, str]) -> Iterable[str]:
+    """What has been told of an earlier server in the same words, as of the host's limits, is one line here."""
     version = f" {one.version}" if one.version else ", version unknown"
     yield f"{one.server}   {one.engine}{version}{'   (running now)' if one.running else ''}"
     if not one.findings:
@@ -242,6 +244,10 @@ def _told(one: Judged, colour: bool) -> Iterable[str]:
     for finding in one.findings:
         label = f"{finding.severity.value:<9}"
         painted = f"{_COLOURS[finding.severity]}{label}\x1b[0m" if colour else label
+        said_of = first.setdefault(msgspec.structs.replace(finding, server=""), one.server)
+        if said_of != one.server:
+            yield _wrapped(f"  {painted}", f"{finding.what} (see {said_of})")
+            continue
         yield _wrapped(f"  {painted}", finding.what)
         yield _wrapped(f"{_INDENT}why     ", finding.why)
         yield _wrapped(f"{_INDENT}change  ", finding.change)

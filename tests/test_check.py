@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from supervisor import check
 from supervisor.check import Judged, Verdict, page
@@ -278,6 +279,16 @@ def test_a_page_for_three_in_the_morning() -> None:
         "1 error in 1 server; the daemon refuses to start what has errors (sglctl start --force overrides)\n"
     )
     assert "\x1b[1;31m" in page(verdict, colour=True)
+
+
+def test_what_holds_for_several_servers_is_explained_once() -> None:
+    limit = Finding("nofile", Severity.WARNING, "1024 files at most", "it opens more", "raise it", "limits", "")
+    own = Finding("nofile", Severity.WARNING, "4096 files at most", "it opens more", "raise it", "limits", "")
+    found = (("a", limit), ("b", limit), ("c", own))
+    servers = [Judged(name, "sglang", "", False, (replace(one, server=name),), ()) for name, one in found]
+    told = page(Verdict(tuple(servers), 0, 3, 0))
+    assert told.count("it opens more") == 2
+    assert "  warning  1024 files at most (see a)\n\nc " in told
 
 
 def test_nothing_found_is_said() -> None:
