@@ -180,8 +180,16 @@ def details(snapshot: ServerSnapshot, clock: Clock, *, full: bool, tail: str = "
         _tail(tail) if full and tail else _lines(snapshot) if snapshot.lifecycle.value == "starting" else None,
         incidents(snapshot, clock, full=full),
     ]
-    body = parts if any(parts) else [tag("p", "It has not been started yet.", class_="quiet")]
+    body = parts if any(parts) else [tag("p", _nothing_more(snapshot), class_="quiet")]
     return tag("details", summary, *body, id=f"server-{snapshot.name}", class_="server", open=not quiet)
+
+
+def _nothing_more(snapshot: ServerSnapshot) -> str:
+    """In the place of a story: there is none yet, or this reader may not have it."""
+    if snapshot.lifecycle.value == "stopped" and not snapshot.attempt:
+        return "It has not been started yet."
+    cause = f" ({snapshot.diagnosis.cause})" if snapshot.diagnosis is not None else ""
+    return f"It is {snapshot.lifecycle.value}{cause}. Why, `sglctl why {snapshot.name}` tells on the host."
 
 
 def _attempt(snapshot: ServerSnapshot) -> Html | None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor.core.gpus.views import GpusView
-from supervisor.snapshot import FacetView, ServerSnapshot, StartupView
+from supervisor.snapshot import DiagnosisView, FacetView, ServerSnapshot, StartupView
 from supervisor.web.page import content, document
 from supervisor.web.pieces import quoted
 from tests.api.fake import FakeControl, snapshot
@@ -197,6 +197,15 @@ def test_over_tcp_neither_evidence_nor_reasons_nor_paths_nor_commands() -> None:
         assert secret in whole
     assert "ssh -L" in html
     assert "ssh -L" not in whole
+
+
+def test_who_was_given_up_before_a_launch_is_not_called_unstarted() -> None:
+    """A missing program, as the checks before a start find it: there is no attempt to tell of."""
+    failed = snapshot("kimi", "fatal", attempt=0, start=None, diagnosis=DiagnosisView("launch-failed", "no"))
+    html = text(page(failed))
+    assert "It is fatal (launch-failed). Why, sglctl why kimi tells on the host." in html.replace("`", "")
+    assert "not been started" not in html
+    assert "It has not been started yet." in text(page(snapshot("kimi", "stopped", attempt=0, start=None, exit=None)))
 
 
 def test_lines_are_shown_while_starting_and_never_once_it_serves() -> None:
