@@ -8,8 +8,8 @@ from pathlib import Path
 
 import manpages
 import reference
-import runbooks
 
+from supervisor import runbook
 from supervisor.core import lifecycle, tally, traffic
 from supervisor.core.gpus import quarantine
 from supervisor.core.reasons import MEANING
@@ -149,7 +149,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "lifecycle.md": lifecycle_page,
     "metrics.md": metrics_page,
     "reference.md": reference_page,
-    "runbooks.md": runbooks.page,
+    "runbooks.md": runbook.page,
     "man/sglsup.1": manpages.sglsup,
     "man/sglctl.1": manpages.sglctl,
     "man/sglang-supervisor.toml.5": manpages.configuration,

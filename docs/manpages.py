@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from supervisor import check, convert, daemon, main, offline, replay, run
+from supervisor import check, convert, daemon, main, offline, replay, run, runbook
 from supervisor.cli.main import parser as client_parser
 from supervisor.config.model import (
     DaemonConfig,
@@ -34,6 +34,7 @@ COMMANDS = {
     "run": run.parser,
     "check": check.parser,
     "diagnose": offline.parser,
+    "runbook": runbook.parser,
     "replay": replay.parser,
     "convert": convert.parser,
     "demo": demo.parser,

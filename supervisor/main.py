@@ -113,6 +113,12 @@ def _diagnose(arguments: Sequence[str]) -> int:
     return diagnose_main(arguments)
 
 
+def _runbook(arguments: Sequence[str]) -> int:
+    from supervisor.runbook import main as tell
+
+    return tell(arguments)
+
+
 def _replay(arguments: Sequence[str]) -> int:
     from supervisor.replay import replay_main
 
@@ -148,6 +154,7 @@ COMMANDS = {
     "run": Command("supervise one server without configuration: sglsup run -- CMD...", _run),
     "check": Command("say before a start what would end it: sglsup check FILE | -- CMD...", _check),
     "diagnose": Command("tell from a log what happened: sglsup diagnose LOG", _diagnose),
+    "runbook": Command("tell what to do about a cause: sglsup runbook CAUSE", _runbook),
     "replay": Command("judge a recorded night by today's rules: sglsup replay JOURNAL|LOG", _replay),
     "convert": Command("write supervisord's configuration, or a unit, as ours: sglsup convert FILE", _convert),
     "demo": Command("two fake servers, one of which stalls, live in the terminal", _demo),

@@ -100,8 +100,8 @@ class DiagnosisView(msgspec.Struct, frozen=True):
 
     @property
     def runbook(self) -> str:
-        """Page and anchor of what a person does about the cause; "" without one."""
-        return f"docs/runbooks.md#{self.cause}" if self.cause else ""
+        """How to read what a person does about the cause, wherever this is installed; "" without one."""
+        return f"sglsup runbook {self.cause}" if self.cause else ""
 
 
 class ExitView(msgspec.Struct, frozen=True):

@@ -45,7 +45,7 @@ STALL = IncidentView(
     stop=StopView("kill", exit_s=3.4, kill_s=3.2, empty_s=3.6, free_s=4.1, killed=14),
 )
 DONE = (
-    "evidence kept, 14 processes killed after 3.2 s, it ended with signal 9 after 3.4 s, "
+    "evidence kept, 14 processes killed after 3.2 s, it ended with our signal 9 after 3.4 s, "
     "nothing left of it after 3.6 s, GPU memory back after 4.1 s"
 )
 BROKEN = IncidentView(
@@ -70,7 +70,7 @@ def test_a_stall_is_told_beyond_the_next_start() -> None:
         f"attempt 3 failed 4 m ago, 8 m 12 s after its launch: {STALLED}.",
         "first cause: capture-hang; a restart can help.",
         "what to change: nothing to change at first",
-        "runbook: docs/runbooks.md#capture-hang",
+        "runbook: sglsup runbook capture-hang",
         f"by the stacks {odd}.",
         f"what was done: {DONE}.",
         "then: started again after a pause (restart 1).",
@@ -84,7 +84,7 @@ def test_a_hopeless_failure_says_what_to_change_once() -> None:
         "first cause: draft-context; no restart can help.",
         "evidence, line 812: ValueError: x",
         "what to change: set --context-length 4096",
-        "runbook: docs/runbooks.md#draft-context",
+        "runbook: sglsup runbook draft-context",
         "attempt 1 failed 1 m ago in weights, 40 s after its launch: exited with status 1.",
         "what was done: nothing left of it after 0.2 s, GPU memory back after 0.6 s.",
         "then: given up.",

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import re
-import sys
-from typing import TYPE_CHECKING
 
 import pytest
 
+from supervisor import runbook as page
 from supervisor.cli.main import VERBS
 from supervisor.core.endcause import CANNOT_EXECUTE
-from supervisor.main import COMMANDS
+from supervisor.main import COMMANDS, main
 from supervisor.preflight import load_rules
 from supervisor.profile import load_profile, profile_names
 from supervisor.snapshot import DiagnosisView
 from tests.docs.pages import DOCS
-
-if TYPE_CHECKING:
-    from docs import runbooks as page
-else:
-    sys.path.insert(0, str(DOCS))
-    import runbooks as page
 
 WRITTEN = page.runbooks()
 TEXT = (DOCS / "runbooks.md").read_text()
@@ -40,8 +33,22 @@ def test_a_runbook_is_whole(cause: str) -> None:
     assert book.verify.endswith(".")
     assert book.act
     assert all(step[-1] in ".?)" for step in book.act)
-    view = DiagnosisView(cause)
-    assert f"\n## {view.runbook.partition('#')[2]}\n" in TEXT, "the anchor that `why` names"
+    assert f"\n## {cause}\n" in TEXT
+
+
+def test_the_command_that_why_names_prints_the_section(capsys: pytest.CaptureFixture[str]) -> None:
+    program, *words = DiagnosisView("gpu-oom-weights").runbook.split()
+    assert (program, main(words)) == ("sglsup", 0)
+    told = capsys.readouterr().out
+    assert told.startswith("## gpu-oom-weights\n")
+    assert told in TEXT
+    assert main(["runbook"]) == 0
+    assert capsys.readouterr().out.split() == list(WRITTEN)
+
+
+def test_a_cause_that_is_not_there_is_guessed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runbook", "gpu-oom-wieghts"]) == 2
+    assert 'did you mean "gpu-oom-weights"?' in capsys.readouterr().err
 
 
 def test_what_is_to_be_typed_exists() -> None:

@@ -1,14 +1,19 @@
-"""Prints a section for each cause: what it means, how it looks, what the supervisor does, what a person does."""
+"""`sglsup runbook CAUSE`: what a cause means, how it looks, what the supervisor does, what a person does."""
 
 from __future__ import annotations
 
+import argparse
+import difflib
+import importlib.resources
+import sys
 import tomllib
-from pathlib import Path
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from supervisor.output import for_a_reader
 from supervisor.profile import Cause, Profile, load_profile, profile_names
 
-HERE = Path(__file__).resolve().parent
+EXIT_USAGE = 2
 _NEEDLES = 3  # of each profile
 _NEEDLE_LETTERS = (8, 70)  # shorter ones say nothing to a person
 _DOES = {
@@ -28,22 +33,52 @@ class Runbook(NamedTuple):
     verify: str
 
 
+def main(arguments: Sequence[str]) -> int:
+    """Print the runbook of a cause, or the names of all; 2 for a cause that there is not."""
+    given, written = parser().parse_args(arguments), runbooks()
+    if given.cause and given.cause not in written:
+        near = difflib.get_close_matches(given.cause, written, n=1)
+        meant = f'did you mean "{near[0]}"?' if near else "`sglsup runbook` lists them"
+        sys.stderr.write(f"sglsup runbook: there is no cause {given.cause!r}; {meant}\n")
+        return EXIT_USAGE
+    with for_a_reader():
+        sys.stdout.write(_told(given.cause, written) if given.cause else "".join(f"{name}\n" for name in written))
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's arguments."""
+    result = argparse.ArgumentParser(
+        prog="sglsup runbook",
+        description="Tells what a person does about a cause that `sglctl why` or `sglsup diagnose` names.",
+        epilog="exit status: 0 printed, 2 usage, or there is no such cause",
+        allow_abbrev=False,
+    )
+    result.add_argument("cause", nargs="?", metavar="CAUSE", help="such as gpu-oom-kv-pool; without it all are listed")
+    return result
+
+
+def _told(cause: str, written: dict[str, Runbook]) -> str:
+    return section(cause, written[cause], [load_profile(name) for name in profile_names()])
+
+
 def runbooks() -> dict[str, Runbook]:
     """By cause. Raises KeyError where a part is missing."""
-    read = tomllib.loads((HERE / "runbooks.toml").read_text())
+    read = tomllib.loads(importlib.resources.files("supervisor").joinpath("runbooks.toml").read_text("utf-8"))
     return {name: Runbook(one["means"], tuple(one["act"]), one["verify"]) for name, one in read.items()}
 
 
 def page() -> str:
+    """All of them, as a page of the documentation."""
     profiles = [load_profile(name) for name in profile_names()]
     written = runbooks()
     sections = "\n".join(section(name, runbook, profiles) for name, runbook in written.items())
     listed = " · ".join(f"[{name}](#{name})" for name in written)
     return f"""# Runbooks
 
-Printed by `make docs` from the profiles and `docs/runbooks.toml`; a test compares. There is a section for each cause
-that `sglctl why` and `sglsup diagnose` name, and their line "runbook" names it. First of all, always: `sglctl why
-NAME`. It has the evidence line, the bundle and what was done.
+Printed by `make docs` from the profiles and `supervisor/runbooks.toml`; a test compares. There is a section for each
+cause that `sglctl why` and `sglsup diagnose` name; where only the program is installed, `sglsup runbook CAUSE` prints
+it. First of all, always: `sglctl why NAME`. It has the evidence line, the bundle and what was done.
 
 {listed}
 
@@ -51,6 +86,7 @@ NAME`. It has the evidence line, the bundle and what was done.
 
 
 def section(name: str, runbook: Runbook, profiles: list[Profile]) -> str:
+    """One of them, in Markdown."""
     steps = "\n".join(f"{number}. {step}" for number, step in enumerate(runbook.act, 1))
     return f"""## {name}
 
@@ -70,7 +106,7 @@ def section(name: str, runbook: Runbook, profiles: list[Profile]) -> str:
 
 def looks(name: str, profiles: list[Profile]) -> str:
     """Texts by which it is known, of each engine."""
-    found = {}
+    found: dict[str, None] = {}
     for profile in profiles:
         pointing = [one for one in profile.signatures if name in (one.cause, *one.by_stage.values())]
         needles = [needle for one in sorted(pointing, key=lambda one: -one.weight) for needle in one.needles]
@@ -84,6 +120,7 @@ def looks(name: str, profiles: list[Profile]) -> str:
 
 
 def does(cause: Cause | None) -> str:
+    """What happens without anybody. None: a cause of ours, which no profile has."""
     if cause is None:
         return _OURS
     if not cause.failure:
