@@ -91,7 +91,7 @@ def test_a_server_starts_after_those_it_requires_and_ends_before_them(host: Host
     told = [(event["server"], event["after"]) for event in events if event["after"] in ("starting", "running")]
     assert told == [("kimi", "starting"), ("kimi", "running"), ("proxy", "starting"), ("proxy", "running")]
 
-    assert host.ctl("stop", "kimi").stdout == "kimi: stopped\n"
+    assert host.ctl("stop", "kimi").stdout == "proxy: stopping, too: it requires kimi\nkimi: stopped\n"
     assert order(host, "stopped", "kimi", "proxy") == ["proxy", "kimi"]
     assert "which it requires" in host.events("proxy", "goal")[-1]["reason"]
 
