@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterator
 
 import msgspec
@@ -25,6 +26,7 @@ _FOLLOWED = {
     "rest": "left stopped",
 }
 _SURE = 0.7  # below it "no restart can help" is a guess, on which nobody gives up
+_OUR_SIGNALS = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGKILL)  # what a stop sends, as an exit code
 _AGAIN = ("backoff", "relaunch")
 _IN_VAIN = re.compile(r"times without getting further|^fatal: \d+ restarts within \d+ s spent")  # of a decision
 _EMPTY_CLAUSES = ("", "last", "a restart cannot help")  # what is left of a reason whose contents were told before
@@ -132,7 +134,8 @@ def _done(incident: IncidentView, on_gpus: bool) -> str:
     stop = incident.stop or StopView()
     steps = [] if not incident.evidence_path else [(0.0, "evidence kept")]
     if stop.exit_s:  # 0: its exit was the beginning of the end, and is told as the reason
-        steps.append((stop.exit_s, f"it ended with {_code(incident.exit_code)} after {_tenths(stop.exit_s)}"))
+        our = "our " if incident.exit_code in _OUR_SIGNALS else ""
+        steps.append((stop.exit_s, f"it ended with {our}{_code(incident.exit_code)} after {_tenths(stop.exit_s)}"))
     if stop.kill_s is not None and stop.killed:
         count = f"{stop.killed} process{'' if stop.killed == 1 else 'es'}"
         steps.append((stop.kill_s, f"{count} killed after {_tenths(stop.kill_s)}"))
