@@ -16,7 +16,7 @@ import structlog
 from supervisor.core.log.grammar import LogReader
 from supervisor.core.server import Server
 from supervisor.edge.cgroup import CgroupRoot, ServerCgroup
-from supervisor.edge.process import Recorder, Tree, adopt, markers_of
+from supervisor.edge.process import Carried, Recorder, Tree, adopt, markers_of
 from supervisor.events import LineMatched, Spawned, TreeStuck
 from supervisor.lines import LineCutter
 from supervisor.profile import Profile
@@ -80,7 +80,9 @@ async def inherit(
     for cgroup in cgroups.leftovers() if cgroups else ():
         if cgroup.path not in kept:
             await _end_cgroup(cgroup)
-    await _end_unrecorded(state_dir, {record.marker for record in records})
+    carried = await _markers(state_dir)
+    await _end_unrecorded(carried.ours - {record.marker for record in records})
+    _tell_of_forsaken({name: pid for name, pid in carried.forsaken.items() if name in found and not found[name].lives})
     return found
 
 
@@ -164,18 +166,29 @@ async def _kill(tree: Tree, why: str) -> None:
         log.warning("leftover killed", server=tree.server, why=why, processes=result.killed)
 
 
-async def _end_unrecorded(state_dir: Path, recorded: set[str]) -> None:
-    """A tree whose record was lost or damaged, and that has no cgroup: its marker is all that tells of it.
-
-    Its leader is unknown, so that nobody could tell its exit or its log: it is ended rather than adopted.
-    """
-    carried: set[str] = set()
+async def _markers(state_dir: Path) -> Carried:
+    carried = Carried(set(), {})
     with anyio.move_on_after(_LOOK_LIMIT_S) as limit:
         carried = await anyio.to_thread.run_sync(markers_of, state_dir, abandon_on_cancel=True)
     if limit.cancelled_caught:
         log.warning("state", problem="cannot look for servers without a record: a process stuck in the kernel hides its"
                     " environment; those of which there is a record are known all the same")  # fmt: skip
-    for marker in sorted(carried - recorded):
+    return carried
+
+
+def _tell_of_forsaken(left: dict[str, int]) -> None:
+    """Whoever gives the daemon another state directory has it start second copies. They are not ours to end."""
+    for name, pid in left.items():
+        problem = f"pid {pid} belongs to a server of this name that a daemon with another state_dir has left running"
+        log.warning("state", server=name, problem=f"{problem}; end it, or give the daemon that state_dir again")
+
+
+async def _end_unrecorded(markers: set[str]) -> None:
+    """A tree whose record was lost or damaged, and that has no cgroup: its marker is all that tells of it.
+
+    Its leader is unknown, so that nobody could tell its exit or its log: it is ended rather than adopted.
+    """
+    for marker in sorted(markers):
         server, attempt = marker.rsplit(":", 2)[:2]
         await _kill(Tree(Spawned(int(attempt), 0), server, marker, None, None), "its record is lost")
 

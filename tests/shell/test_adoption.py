@@ -2,13 +2,17 @@
 
 import contextlib
 import os
+import signal
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
+from subprocess import DEVNULL
 
 import anyio
 import pytest
+from structlog.testing import capture_logs
 
-from supervisor.edge.process import SpawnPlan, Tree, new_marker, spawn
+from supervisor.edge.process import MARKER_NAME, SpawnPlan, Tree, new_marker, spawn
 from supervisor.saved import SavedAttempt, SavedServer
 from supervisor.shell.adoption import Inheritance, inherit
 from supervisor.shell.states import StateStore
@@ -93,3 +97,30 @@ async def test_a_tree_that_lives_is_adopted_with_its_recorder(left: Left) -> Non
     assert found.tree is not None
     assert found.tree.recorder == tree.recorder
     found.tree.close()
+
+
+async def test_a_server_that_a_daemon_with_another_state_directory_has_left_is_told(tmp_path: Path) -> None:
+    """Its start would be a second copy. It is not ours to end; and a living daemon's servers are no news."""
+    name = f"kimi-{os.getpid()}"  # daemons of other tests die as well
+    marker = new_marker(name, 1, tmp_path / "other")
+    environment = {**os.environ, MARKER_NAME: marker}
+    orphan = int(subprocess.check_output(["sh", "-c", "sleep 600 >&2 & echo $!"], env=environment, stderr=DEVNULL))
+    script = f"{MARKER_NAME}=a{marker} sleep 600 & echo; wait"
+    watching = subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, start_new_session=True)
+    assert watching.stdout is not None
+    watching.stdout.readline()
+    try:
+        with capture_logs() as lines:
+            await inherit(
+                [name, f"a{name}", "draft"], TreeStore(tmp_path), StateStore(tmp_path, boot_id()), None, tmp_path
+            )
+        told = {line["server"]: line["problem"] for line in lines if line["event"] == "state"}
+        assert told.keys() == {name}
+        assert told[name].startswith(
+            f"pid {orphan} belongs to a server of this name that a daemon with another state_dir"
+        )
+        os.kill(orphan, 0)  # it lives
+    finally:
+        os.kill(orphan, signal.SIGKILL)
+        os.killpg(watching.pid, signal.SIGKILL)
+        watching.communicate()

@@ -2,7 +2,7 @@
 
 from supervisor.edge.process.household import Household
 from supervisor.edge.process.record import Recorder, kernel_tells
-from supervisor.edge.process.scan import HELPER_NAME, MARKER_NAME, Process, markers_of
+from supervisor.edge.process.scan import HELPER_NAME, MARKER_NAME, Carried, Process, markers_of
 from supervisor.edge.process.spawn import (
     Limit,
     SpawnPlan,
@@ -17,6 +17,7 @@ from supervisor.edge.process.tree import Cgroup, Tree, adopt
 __all__ = [
     "HELPER_NAME",
     "MARKER_NAME",
+    "Carried",
     "Cgroup",
     "Household",
     "Limit",

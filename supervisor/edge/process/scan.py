@@ -200,21 +200,38 @@ def home(state_dir: str | Path) -> str:
     return hashlib.sha256(os.path.realpath(state_dir).encode()).hexdigest()[:8]
 
 
-def markers_of(state_dir: str | Path) -> set[str]:
-    """The markers, made for this state directory, that living processes carry whose environment we may read.
+class Carried(msgspec.Struct, frozen=True):
+    """The markers that living processes carry whose environment we may read.
+
+    `ours` were made for this state directory. `forsaken`: servers' names of which a process, with this pid, was started
+    for another one, by a daemon that is gone.
+    """
+
+    ours: set[str]
+    forsaken: dict[str, int]
+
+
+def markers_of(state_dir: str | Path) -> Carried:
+    """Whose markers there are in this host's processes.
 
     Blocks as long as a process stuck in the kernel holds its memory lock: for a thread.
     """
     everybody = {process.pid: process for process in all_processes()}
     spared = _line_of(os.getpid(), everybody)
-    ours = re.compile(rf".+:[0-9]+:{home(state_dir)}-[0-9a-f]+")  # as `new_marker` makes them
-    found: set[str] = set()
+    made = re.compile(r"(.+):[0-9]+:([0-9a-f]{8})-[0-9a-f]+")  # by `new_marker`
+    found = Carried(set(), {})
     for process in everybody.values():
         if process.pid in spared or not process.alive or process.state == "D":
             continue
-        marker = _marker_in(_environment_of(process.pid))
-        if ours.fullmatch(marker) and _same_root(process.pid):
-            found.add(marker)
+        marker = made.fullmatch(_marker_in(_environment_of(process.pid)))
+        if marker is None or not _same_root(process.pid):
+            continue
+        if marker[2] == home(state_dir):
+            found.ours.add(marker[0])
+        elif (
+            process.parent in spared
+        ):  # its daemon would be its parent: the kernel has handed it to an ancestor of ours
+            found.forsaken[marker[1]] = process.pid
     return found
 
 
