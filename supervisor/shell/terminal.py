@@ -118,7 +118,7 @@ def _server(server: wire.Server, width: int, glyphs: Glyphs, note: str) -> Itera
         case "running":
             yield _serving(server, glyphs)
         case _:
-            style = "red" if server.verdict.value in _BAD else ""
+            style = "red" if server.verdict.value in _BAD and server.goal == "up" else ""
             yield Text(f"  {printable(_under_way(server))}", style)
 
 
