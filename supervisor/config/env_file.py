@@ -15,6 +15,11 @@ def read_env_file(path: str) -> dict[str, str]:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
         raise EnvironmentRefusedError(f"cannot read the env_file {path}: {problem}") from None
+    return env_of(text, path)
+
+
+def env_of(text: str, path: str) -> dict[str, str]:
+    """The same of its text."""
     result: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip().removeprefix("export ")

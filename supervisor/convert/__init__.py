@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from supervisor.convert.draft import Conversion, ConversionError, finished
-from supervisor.convert.files import text_of
+from supervisor.convert.files import Files
 from supervisor.convert.page import page, told
 from supervisor.convert.supervisord import convert_supervisord
 from supervisor.convert.systemd import convert_unit
@@ -59,4 +59,4 @@ def parser() -> argparse.ArgumentParser:
 
 def _is_unit(path: Path) -> bool:
     """By its sections: a name may be anything."""
-    return bool(re.search(r"^\s*\[Service\]\s*$", text_of(path), re.MULTILINE))
+    return bool(re.search(r"^\s*\[Service\]\s*$", Files().text(path), re.MULTILINE))

@@ -7,33 +7,41 @@ import glob
 import os
 import re
 import shlex
+from collections import ChainMap
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
+from typing import cast
 
 from supervisor.convert.draft import ConversionError
-from supervisor.convert.files import text_of
+from supervisor.convert.files import FILES_MAX, Files, Room
 
-FILES_MAX = 1000
 _HERE = "%(here)s"
 _WORD_CHARACTERS = "/.+-():"  # what a value of environment= may hold without quotes, beside shlex's own
 _TRUE, _FALSE = ("yes", "true", "on", "1"), ("no", "false", "off", "0")
 _BYTES = {"kb": 2**10, "mb": 2**20, "gb": 2**30}
 _LINE_MAX = 100
 _FORMAT_MAX = 4  # digits of a width: `%(x)99999999d` would be a text of that length
+_NAME_MAX = 256
+_NAMED = rf"%(?:\(([^)]{{0,{_NAME_MAX}}})\))?[-#0 +]*"
+_LONG_NAME = re.compile(rf"%\([^)]{{{_NAME_MAX + 1}}}")
+_TOO_WIDE = re.compile(rf"{_NAMED}(?:\d{{{_FORMAT_MAX},}}|\*|\d*\.\d{{{_FORMAT_MAX},}})")
+_MARK = re.compile(rf"{_NAMED}(\d*)(?:\.(\d*))?")
 
 
 class Ini:
     """All sections of a file and of what it includes."""
 
     def __init__(self, path: Path, environment: Mapping[str, str], host: str) -> None:
-        self._parser = configparser.RawConfigParser(inline_comment_prefixes=(";", "#"), strict=False)
+        self._parser = _parser()
+        self._files = Files()
+        self.room = Room()
         self.path = path
         self.expansions = {f"ENV_{name}": value for name, value in environment.items()}
         self.expansions |= {"host_node_name": host}
         self.missing: list[str] = []  # patterns of [include] that match no file
         self._read(path)
         self._include()
-        self._expand_here(path.parent)
 
     def sections(self) -> list[str]:
         return self._parser.sections()
@@ -53,10 +61,14 @@ class Ini:
 
     def expanded(self, value: str, place: str, more: Mapping[str, object]) -> str:
         """`value` with every %(NAME)s replaced. Raises ConversionError for a name that is not known."""
-        if re.search(rf"%(?:\([^)]*\))?[-#0 +]*(?:\d{{{_FORMAT_MAX},}}|\*|\d*\.\d{{{_FORMAT_MAX},}})", value):
+        if _LONG_NAME.search(value):
+            raise ConversionError(f"{place}: a name in it is longer than {_NAME_MAX} characters")
+        if _TOO_WIDE.search(value):
             raise ConversionError(f"{place}: its width is out of all measure")
+        names = ChainMap(cast("dict[str, object]", more), cast("dict[str, object]", self.expansions))
+        self.room.take(place, len(value) + sum(_length(mark, names) for mark in _MARK.finditer(value)))
         try:
-            return value % {**self.expansions, **more}
+            return value % names
         except KeyError as unknown:
             name = str(unknown.args[0])
             raise ConversionError(f"{place}: {_unknown(name)}") from None
@@ -64,37 +76,47 @@ class Ini:
             raise ConversionError(f"{place}: {problem}; a plain percent sign is written %%") from None
 
     def _read(self, path: Path) -> None:
-        text = text_of(path)
+        """%(here)s is the folder of the file in which it stands."""
+        text, own, here = self._files.text(path), _parser(default_section="\0"), str(path.parent)
         try:
-            self._parser.read_string(text, str(path))
+            own.read_string(text, str(path))
         except (configparser.Error, AttributeError, ValueError) as problem:
             # AttributeError: CPython's parser (up to 3.12) on a continuation of an option without a value
             raise ConversionError(f"{path}: {_in_words(problem)}") from None
+        for section in own.sections():
+            values = {name: value.replace(_HERE, here) for name, value in own.items(section)}
+            self._parser.read_dict({section: values}, str(path))
 
     def _include(self) -> None:
         """Files named by the first file alone, as supervisord does not look into those of included ones."""
         if not self._parser.has_section("include"):
             return
-        self._expand_here(self.path.parent)
         files = self.text("include", "files")
         if files is None:
             raise ConversionError("[include] has no files")
-        for pattern in files.split():
-            found = sorted(glob.glob(os.path.join(self.path.parent, pattern)))
+        patterns = files.split()
+        if len(patterns) > FILES_MAX:
+            raise ConversionError(f"[include] files: more than {FILES_MAX} patterns")
+        for pattern in patterns:
+            found = sorted(islice(glob.iglob(os.path.join(self.path.parent, pattern)), FILES_MAX + 1))
             if not found:
                 self.missing.append(pattern)
             if len(found) > FILES_MAX:
                 raise ConversionError(f"[include] files: {pattern} matches more than {FILES_MAX} files")
             for name in found:
                 self._read(Path(name))
-                self._expand_here(Path(name).parent)
 
-    def _expand_here(self, folder: Path) -> None:
-        """%(here)s is the folder of the file in which it stands."""
-        for section in self._parser.sections():
-            for name, value in self._parser.items(section):
-                if _HERE in value:
-                    self._parser.set(section, name, value.replace(_HERE, str(folder)))
+
+def _parser(default_section: str = configparser.DEFAULTSECT) -> configparser.RawConfigParser:
+    return configparser.RawConfigParser(
+        inline_comment_prefixes=(";", "#"), strict=False, default_section=default_section
+    )
+
+
+def _length(mark: re.Match[str], names: Mapping[str, object]) -> int:
+    """How long it will be at most."""
+    name, width, precision = mark.groups(default="")
+    return int(width or 0) + int(precision or 0) + len(str(names.get(name, "")))
 
 
 def _unknown(name: str) -> str:

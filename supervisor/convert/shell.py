@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from supervisor.config.model import UNLIMITED
+from supervisor.convert.files import EXPANDED_MAX
 from supervisor.convert.shellwords import Operator, UnclearError, Word, scan
 
 # What a service of systemd gets, and so the daemon and its servers.
@@ -95,6 +96,7 @@ class _Reading:
         self._limits: dict[str, int] = {}
         self._venv = ""
         self._remarks: list[str] = []
+        self._left = EXPANDED_MAX  # a variable can be made of itself again and again
 
     def read(self, script: str) -> Plain:
         *before, last = _commands(script)
@@ -157,6 +159,9 @@ class _Reading:
             if isinstance(part, Operator):
                 raise UnclearError(f"{part.text!r} needs a shell")
             words.append(part.expanded(self._known))
+            self._left -= len(words[-1])
+            if self._left < 0:
+                raise UnclearError("written out it is longer than any command may be")
         return tuple(words)
 
     def _without_redirects(self, parts: Sequence[Word | Operator]) -> list[Word | Operator]:

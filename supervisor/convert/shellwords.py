@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from supervisor.convert.files import WORD_MAX
+
 _NAME = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*)", re.ASCII)
 _OPERATOR = re.compile(r"&&|&>>|&>|[0-9]*>>|[0-9]*>&|[0-9]*>|;;|[;\n]|\|\||[|&<()]", re.ASCII)
 _ENDS_WORD = " \t\n;&|<>()"
@@ -36,7 +38,10 @@ class Word(msgspec.Struct, frozen=True):
 
     def expanded(self, known: Mapping[str, str]) -> str:
         """Its value. Raises UnclearError for a variable that is not known, or whose value would become other words."""
-        return "".join(_value(piece, known) for piece in self.pieces)
+        values = [_value(piece, known) for piece in self.pieces]
+        if sum(map(len, values)) > WORD_MAX:
+            raise UnclearError("one of its words is longer than any argument of a program may be")
+        return "".join(values)
 
 
 class Operator(msgspec.Struct, frozen=True):

@@ -44,7 +44,7 @@ def convert_supervisord(path: Path, environment: Mapping[str, str]) -> Conversio
     ini = Ini(path, environment, platform.node())
     common = _common(ini)
     ini.expansions |= {f"ENV_{name}": value for name, value in common.environment.items()}
-    drafts = _named([draft for section, group in _programs(ini) for draft in _servers(ini, section, group, common)])
+    drafts = _named(_all(ini, common))
     daemon, lost, remarks = read_daemon(ini)
     return Conversion(
         source=str(path),
@@ -73,7 +73,7 @@ def _common(ini: Ini) -> Common:
 
 def _programs(ini: Ini) -> list[tuple[str, str]]:
     """Each program's section and group. One that a [group:…] names is in that group alone, in each that names it."""
-    sections = ini.sections()
+    sections = dict.fromkeys(ini.sections())
     grouped: list[tuple[str, str]] = []
     for group in (section for section in sections if section.startswith(_GROUP)):
         for program in (ini.text(group, "programs") or "").split(","):
@@ -85,6 +85,15 @@ def _programs(ini: Ini) -> list[tuple[str, str]]:
     taken = {section for section, _ in grouped}
     own = [(one, _plain_name(one)) for one in sections if one.startswith(_PROGRAM) and one not in taken]
     return grouped + own
+
+
+def _all(ini: Ini, common: Common) -> list[tuple[int, str, Draft]]:
+    drafts: list[tuple[int, str, Draft]] = []
+    for section, group in _programs(ini):
+        drafts += _servers(ini, section, group, common)
+        if len(drafts) > PROCESSES_MAX:
+            raise ConversionError(f"[{section}]: is one more than {PROCESSES_MAX} processes; convert them in parts")
+    return drafts
 
 
 def _plain_name(section: str) -> str:
@@ -119,6 +128,7 @@ def _or(value: int | None, default: int) -> int:
 
 def _server(ini: Ini, process: Process, pattern: str, common: Common) -> Draft:
     own = Options(ini, process).get("environment", pairs) or {}
+    ini.room.take(f"[{process.section}] environment", sum(map(len, common.environment.values())))
     expansions = {**process.expansions, **{f"ENV_{name}": value for name, value in own.items()}}
     options = Options(ini, msgspec.structs.replace(process, expansions=expansions))
     name = ini.expanded(pattern, f"[{process.section}] process_name", expansions)

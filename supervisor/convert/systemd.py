@@ -17,9 +17,10 @@ from supervisor.config import (
     RestartConfig,
     ServerConfig,
     StopConfig,
-    read_env_file,
 )
+from supervisor.config.env_file import env_of
 from supervisor.convert.draft import Conversion, ConversionError, Draft
+from supervisor.convert.files import Room
 from supervisor.convert.unitfile import Unit, expanded, words
 from supervisor.convert.wrappers import without_shell
 
@@ -30,6 +31,7 @@ _TIME_UNITS_S = {
     "d": 86400.0, "day": 86400.0, "days": 86400.0, "w": 604800.0, "week": 604800.0, "weeks": 604800.0,
 }  # fmt: skip
 _SIZES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_SPAN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*([A-Za-z]*)", re.ASCII)
 _YES = ("1", "yes", "y", "true", "t", "on")
 
 # What a unit may say and no server has, with what is there instead. Everything else is named, too, as not carried over.
@@ -121,14 +123,14 @@ def _command(unit: Unit, environment: Mapping[str, str]) -> tuple[tuple[str, ...
     if set(signs) & set("+!|"):
         remarks.append(f"ExecStart: {signs} is about rights or a shell, which a server's user decides here")
     if ":" not in signs and any("$" in word for word in given):
-        given = [given[0], *_arguments(given[1:], {**environment, **_filed(unit)})]
+        given = [given[0], *_arguments(given[1:], {**environment, **_filed(unit)}, unit.room)]
         remarks.append("ExecStart: the values of its variables are written out")
     return tuple(given), remarks
 
 
-def _arguments(given: list[str], environment: Mapping[str, str]) -> list[str]:
+def _arguments(given: list[str], environment: Mapping[str, str], room: Room) -> list[str]:
     try:
-        return [part for word in given for part in expanded(word, environment)]
+        return [part for word in given for part in expanded(word, environment, room)]
     except KeyError as name:
         # systemd makes nothing of it, with a warning: here somebody should know.
         raise ConversionError(
@@ -141,8 +143,8 @@ def _filed(unit: Unit) -> dict[str, str]:
     """What the unit's files set, as far as they can be read here."""
     result: dict[str, str] = {}
     for file in unit.all("EnvironmentFile"):
-        with contextlib.suppress(EnvironmentRefusedError):
-            result |= read_env_file(file.lstrip("-"))
+        with contextlib.suppress(EnvironmentRefusedError, ConversionError):
+            result |= env_of(unit.files.text(Path(file.lstrip("-"))), file)
     return result
 
 
@@ -212,9 +214,13 @@ def _seconds(text: str, place: str) -> float | None:
     """A time span such as "90", "5min 20s"; None for infinity and for no text."""
     if text in ("", "infinity"):
         return None
-    parts = re.findall(r"\s*([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*([A-Za-z]*)\s*", text, re.ASCII)
-    known = re.fullmatch(r"(?:\s*[0-9]{1,9}(?:\.[0-9]{1,6})?\s*[A-Za-z]*\s*)+", text, re.ASCII)
-    if not known or any(unit not in _TIME_UNITS_S for _, unit in parts) or len(parts) > 8:
+    parts = _SPAN.findall(text)
+    if (
+        not parts
+        or _SPAN.sub("", text).strip()
+        or any(unit not in _TIME_UNITS_S for _, unit in parts)
+        or len(parts) > 8
+    ):
         raise ConversionError(f"{place}: {text[:40]!r} is no time span")
     return sum(float(number) * _TIME_UNITS_S[unit] for number, unit in parts)
 

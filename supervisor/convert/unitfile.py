@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from supervisor.convert.draft import ConversionError
-from supervisor.convert.files import text_of
+from supervisor.convert.files import Files, Room
 
 _ESCAPES = {
     "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "s": " ",
@@ -28,12 +28,14 @@ class Unit:
         self.name = path.name
         self.drop_ins = sorted(path.parent.glob(f"{glob.escape(path.name)}.d/*.conf"))
         self._values: dict[tuple[str, str], list[str]] = {}
+        self.files = Files()
+        self.room = Room()
         for file in (path, *self.drop_ins):
             self._read(file)
 
     def _read(self, path: Path) -> None:
         section = ""
-        for line in _lines(text_of(path)):
+        for line in _lines(self.files.text(path)):
             if header := re.fullmatch(r"\[(.+)\]", line):
                 section = header[1]
                 continue
@@ -72,6 +74,7 @@ class Unit:
         full = self.name
         stem = full.rpartition(".")[0] or full
         prefix, _, instance = stem.partition("@")
+        self.room.take(key, len(value) + value.count("%") * len(full))
         known = {"%": "%", "n": full, "N": stem, "p": prefix, "i": instance, "I": instance.replace("-", "/")}
 
         def replaced(found: re.Match[str]) -> str:
@@ -114,9 +117,12 @@ def words(text: str, place: str) -> list[str]:
     return result + (["".join(word)] if begun else [])
 
 
-def expanded(word: str, environment: Mapping[str, str]) -> list[str]:
+def expanded(word: str, environment: Mapping[str, str], room: Room) -> list[str]:
     """A word of a command with ${NAME} replaced, `$NAME` alone cut at its blanks; KeyError for what is not known."""
-    if alone := _ALONE.fullmatch(word):
+    alone = _ALONE.fullmatch(word)
+    names = [alone[1]] if alone else [found[1] for found in _VARIABLE.finditer(word) if found[1]]
+    room.take("ExecStart", len(word) + sum(len(environment[name]) for name in names))
+    if alone:
         return environment[alone[1]].split()
     return [_VARIABLE.sub(lambda found: environment[found[1]] if found[1] else "$", word)]
 
@@ -124,18 +130,17 @@ def expanded(word: str, environment: Mapping[str, str]) -> list[str]:
 def _lines(text: str) -> list[str]:
     """Logical lines: a backslash at the end joins the next one, comments in between are skipped."""
     result: list[str] = []
-    unfinished = ""
+    unfinished: list[str] = []
     for raw in text.splitlines():
         line = raw.strip()
         if line.startswith(("#", ";")) or (not line and not unfinished):
             continue
-        unfinished += line
-        if unfinished.endswith("\\"):
-            unfinished = f"{unfinished[:-1]} "
+        if line.endswith("\\"):
+            unfinished.append(f"{line[:-1]} ")
             continue
-        result.append(unfinished.strip())
-        unfinished = ""
-    return [line for line in (*result, unfinished.strip()) if line]
+        result.append("".join((*unfinished, line)).strip())
+        unfinished = []
+    return [line for line in (*result, "".join(unfinished).strip()) if line]
 
 
 def _escaped(text: str, at: int) -> tuple[str, int]:

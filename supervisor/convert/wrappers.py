@@ -7,7 +7,8 @@ from pathlib import Path
 import msgspec
 
 from supervisor.config import LimitsConfig, ServerConfig
-from supervisor.convert.draft import Draft
+from supervisor.convert.draft import ConversionError, Draft
+from supervisor.convert.files import bytes_of
 from supervisor.convert.shell import Opaque, Plain, script_file, understood, unwrapped
 
 SCRIPT_BYTES_MAX = 64 * 1024
@@ -49,7 +50,10 @@ def _bare(draft: Draft, plain: Plain) -> ServerConfig:
 
 def _read(draft: Draft, file: Path) -> Plain | Opaque:
     try:
-        text = file.read_bytes()[:SCRIPT_BYTES_MAX].decode()
-    except (OSError, UnicodeDecodeError):
+        data = bytes_of(file, SCRIPT_BYTES_MAX)
+        text = data.decode()
+    except (ConversionError, UnicodeDecodeError):
         return Opaque(f"{file} cannot be read here")
+    if len(data) > SCRIPT_BYTES_MAX:
+        return Opaque(f"{file} is longer than {SCRIPT_BYTES_MAX} bytes")
     return understood(text, draft.config.environment, draft.config.directory)
