@@ -135,7 +135,8 @@ def update(client: Client, options: Namespace) -> int:
         complain_unknown(name, known)
     everybody = not names or "all" in names
     changes = [one for one in read["differences"]["servers"] if everybody or one["name"] in names]
-    results = [_updated(client, one, live=options.live) for one in changes]
+    done = set[str]()  # one may have gone with a mate of its group
+    results = [_updated(client, one, done, live=options.live) for one in changes if one["name"] not in done]
     if everybody and not changes and read["differences"].get("groups"):
         client.post("/v1/config/update", {"names": [], "free_only": True})
     _print_keys(read["differences"].get("groups", []), {"live": "live"})
@@ -145,17 +146,18 @@ def update(client: Client, options: Namespace) -> int:
     return codes.worst([*results, codes.UNKNOWN if unknown else codes.OK])
 
 
-def _updated(client: Client, change: Any, *, live: bool) -> int:
-    """One server: waits as long as it takes to stop."""
+def _updated(client: Client, change: Any, done: set[str], *, live: bool) -> int:
+    """One server, and those that go with it: waits as long as it takes to stop. `done` gets their names."""
     name = change["name"]
     answer = client.post("/v1/config/update", {"names": [name], "free_only": live}, None)
     for one in answer["servers"]:
+        done.add(one["name"])
         if one["kind"] == "failed":
-            complain_each(f"{name}: ERROR (", one["problem"], ")")
+            complain_each(f"{one['name']}: ERROR (", one["problem"], ")")
             return codes.ERROR
         gone = one["kind"] == "skipped" and change["kind"] == "disappeared"
         for line in (_KEPT,) if gone else _LINES[one["kind"]]:
-            say(f"{clean(name)}: {line}")
+            say(f"{clean(one['name'])}: {line}")
     return codes.OK
 
 

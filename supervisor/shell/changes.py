@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import anyio
 import anyio.to_thread
@@ -21,6 +21,8 @@ from supervisor.config import (
     read_files,
     understand,
 )
+from supervisor.config.groups import Ties
+from supervisor.core.fleet.ends import by_need
 from supervisor.shell.roster import ChangeProblem, Roster
 
 log = structlog.get_logger()
@@ -29,11 +31,19 @@ log = structlog.get_logger()
 class Changes:
     """One for the daemon. A broken file changes nothing."""
 
-    def __init__(self, roster: Roster, running: Callable[[], Config], path: str, tasks: TaskGroup) -> None:
+    def __init__(
+        self,
+        roster: Roster,
+        running: Callable[[], Config],
+        path: str,
+        tasks: TaskGroup,
+        ties: Callable[[], Mapping[str, Ties]],
+    ) -> None:
         self._roster = roster
         self._running = running
         self._path = path
         self._tasks = tasks
+        self._ties = ties
         self._read: Config | None = None
         self.files: tuple[ConfigFile, ...] = ()  # the text of what was last read and could be used
         self.groups: dict[str, GroupConfig] | None = None  # those in force since the file was applied; None: not yet
@@ -104,7 +114,7 @@ class Changes:
         """Give a server the configuration again that it had before."""
         async with self._lock:
             try:
-                await self._roster.replace_by_restart(config, f"put back for {by}")
+                await self._restarted([config], f"put back for {by}")
             except ChangeProblem as problem:
                 return Applied(config.name, "failed", str(problem))
         log.info("configuration put back", server=config.name, by=by)
@@ -125,7 +135,11 @@ class Changes:
     ) -> None:
         try:
             async with self._lock:
-                applied.extend([await self._apply(change, by) for change in changes])
+                for change in changes:
+                    if change.name not in {one.name for one in applied}:  # it may have gone with a mate of its group
+                        along = self._along(change)
+                        applied.append(await self._apply(change, by))
+                        applied.extend(Applied(one, "restarted") for one in along if applied[-1].kind == "restarted")
         finally:
             done.set()
 
@@ -157,11 +171,45 @@ class Changes:
                 await roster.remove(name)
                 return "removed"
             case _ if change.restart_needed:
-                await roster.replace_by_restart(self.available.servers[name], reason, grace_s)
+                configs = [self.available.servers[one] for one in (name, *self._along(change))]
+                await self._restarted(configs, reason, grace_s)
                 return "restarted" if roster.is_up(name) else "changed"
             case _:
                 await roster.replace(self.available.servers[name])
                 return "changed"
+
+    # --- those that restart together -----------------------------------------------------------------------------
+
+    def _up(self, name: str) -> list[str]:
+        """Who restarts together with the server, as it does: a mate that is stopped is left alone."""
+        mates = self._ties().get(name, Ties()).mates
+        return [mate for mate in mates if self._roster.loop(mate) is not None and self._roster.is_up(mate)]
+
+    def _along(self, change: ServerChange) -> list[str]:
+        """Whose change comes into force by the same restart."""
+        if change.kind != "changed" or not change.restart_needed or not self._roster.is_up(change.name):
+            return []
+        mates, found = self._up(change.name), differences(self._running(), self.available).servers
+        return [one.name for one in found if one.name in mates and one.kind == "changed" and one.restart_needed]
+
+    async def _restarted(self, configs: Sequence[ServerConfig], reason: str, grace_s: float | None = None) -> None:
+        """Bring them into force, the first one's mates being restarted with it: the last one ends first."""
+        first, roster = configs[0], self._roster
+        mates = self._up(first.name) if roster.is_up(first.name) else []
+        if not mates:
+            await roster.replace_by_restart(first, reason, grace_s)
+            return
+        everybody, ended = by_need(self._ties(), [first.name, *mates]), set[str]()
+        try:
+            for one in reversed(everybody):
+                await roster.stop(one, reason if one == first.name else f"{reason}; it goes with {first.name}", grace_s)
+                ended.add(one)
+            for config in configs:
+                await roster.replace(config)
+        finally:  # also when one of them cannot be ended: the others are wanted up
+            for one in everybody:
+                if one in ended:
+                    await roster.start(one, reason)
 
 
 def costs(change: ServerChange) -> bool:

@@ -223,7 +223,7 @@ class Daemon:
         state = Path(self._config.daemon.state_dir)
         self._ends = Ends(self._fleet, roster.loop, self._hub, tasks)
         self._views = Views(roster, self._devices, self._routing, self._fleet, self._ends)
-        self._changes = Changes(roster, self._in_force, self._config_path, tasks)
+        self._changes = Changes(roster, self._in_force, self._config_path, tasks, lambda: self._fleet.ties)
         await self._routing.open(stack, roster.doors, state / "routers", os.environ, self._tell_router)
         site = Site(self._views.one, self._routing.missing, self._mates, self._ends.request)
         self._rolling = Rolling(

@@ -143,6 +143,36 @@ def test_members_that_live_together_start_again_together(host: Host) -> None:
 
 
 @pytest.mark.slow
+def test_an_update_of_one_restarts_those_that_live_together_once(host: Host) -> None:
+    """Both have changed, one is named: one restart for both, the last one ends first."""
+    for name in ("prefill", "decode", "other"):
+        host.fake(name)
+    host.groups["pair"] = {"members": ["prefill", "decode"], "order": "listed", "together": True}
+    host.start()
+    host.wait_for("decode", "lifecycle", "running")
+    host.wait_for("other", "lifecycle", "running")
+    before = host.events("decode", "lifecycle")[-1]["id"]
+
+    for name in ("prefill", "decode"):
+        host.servers[name]["environment"] = {"A": "1"}
+    host.write_config()
+    done = host.ctl("update", "prefill")
+    told = ("stopped", "updated process group", "restarted")
+    lines = "".join(f"{name}: {line}\n" for name in ("prefill", "decode") for line in told)
+    assert (done.returncode, done.stdout) == (0, lines)
+
+    host.wait_for("prefill", "lifecycle", "running", since=before)
+    host.wait_for("decode", "lifecycle", "running", since=before)
+    again = [event for event in story(host, "prefill", "decode", "other") if event["id"] > before]
+    told = [(one["server"], one["after"]) for one in again if one["after"] in ("stopping", "starting", "running")]
+    assert told == [
+        *(("decode", "stopping"), ("prefill", "stopping")),
+        *(("prefill", "starting"), ("prefill", "running"), ("decode", "starting"), ("decode", "running")),
+    ]
+    assert host.ctl("update").stdout.startswith("No config updates"), "nothing is left to do"
+
+
+@pytest.mark.slow
 def test_a_group_is_stopped_in_reverse_and_restarted_in_order(host: Host) -> None:
     for name in ("a", "b"):
         host.fake(name)
