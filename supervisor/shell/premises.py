@@ -35,7 +35,6 @@ class Premises:
         self._fleet = host.fleet
         own = (PortUse(settings.port, "requests"),) if settings.port else ()
         self._ports = own + facts.ports
-        self._checkable = facts.recognised  # of a script that starts the engine, options and model are not known
         self._since = 0.0
         self._waiting = False
 
@@ -79,7 +78,7 @@ class Premises:
         found = await self._host.devices.settled(self._config, action.attempt, self._since, start=action.start)
         if action.start and found.clean is not False:
             found = await self._look_around(found)
-        if action.start and found.clean is not False and self._checkable:
+        if action.start and found.clean is not False:
             found = await self._preflight(found, action.force)
         self._waiting = found.clean is False
         return found

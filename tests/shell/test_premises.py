@@ -9,11 +9,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
+import msgspec
 import pytest
 
 from supervisor.actions import CheckDevices
 from supervisor.config import Config, GpuPlan, ServerConfig
 from supervisor.core.fleet.needs import Admission, Go, Refuse, Wait
+from supervisor.core.gpus.views import GpusView
 from supervisor.core.settings import Settings
 from supervisor.events import DevicesChecked
 from supervisor.ports import PortUse
@@ -39,9 +41,18 @@ class FakeDevices:
         self.asked.append(after)
         return self.answer
 
+    def view(self) -> GpusView:
+        return GpusView("absent", 0.0, "")
+
+    def leased(self, name: str) -> tuple[int, ...]:
+        return ()
+
 
 class Place:
     """A host with free devices, whose log directory is `log_dir`."""
+
+    command = ("/bin/true",)
+    directory = "/"
 
     def __init__(self, log_dir: str = "/", answer: DevicesChecked | None = None) -> None:
         self.devices = FakeDevices(answer or DevicesChecked(1, True))
@@ -53,10 +64,12 @@ class Place:
             log_dir=Path(log_dir),
             fleet=self.fleet,
             release=self.released.append,
+            findings={},
+            environment={"PATH": "/usr/bin:/bin"},
         )
 
     def premises(self, port: int = 0, *further: PortUse, name: str = "kimi", gpus: tuple[int, ...] = ()) -> Premises:
-        config = ServerConfig(name, gpus=GpuPlan(indices=gpus))
+        config = ServerConfig(name, self.command, gpus=GpuPlan(indices=gpus), directory=self.directory)
         facts = CommandFacts(port, "127.0.0.1", ports=further)
         return Premises(config, Settings(name=name, port=port), facts, cast(Host, self.host))
 
@@ -120,6 +133,18 @@ async def test_unknown_stays_unknown() -> None:
     found = await Place(answer=blind).premises().look(START)
     assert found.clean is None
     assert found.reason.startswith("the GPU feed is blind")
+
+
+async def test_what_no_program_can_start_with_is_found_though_the_command_is_no_engine(tmp_path: Path) -> None:
+    """Of a script options and model are not known; where it starts and whether it can be started are."""
+    place = Place()
+    place.directory = str(tmp_path / "gone")
+    found = await place.premises().look(START)
+    assert (found.clean, found.refuse) == (False, True)
+    assert found.reason.startswith(
+        f"preflight: the directory to start in cannot be used: {tmp_path}/gone: No such file"
+    )
+    assert (await place.premises().look(msgspec.structs.replace(START, force=True))).clean
 
 
 async def test_only_looks_from_the_beginning_of_a_wait_on_count() -> None:
