@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 from supervisor.cli import codes
 from supervisor.cli.connection import RefusedError
 from supervisor.cli.duration import short, words
-from supervisor.cli.reading import segment
+from supervisor.cli.reading import segment, starts_line
 from supervisor.cli.text import as_json, clean, complain_each, complain_unknown, plain_name, say
 
 TYPE_CHECKING = False
@@ -109,14 +111,16 @@ def _value(key: str, value: Any) -> str:
 
 
 def avail(client: Client, options: Namespace) -> int:
-    """Every server of the file or in force, in supervisorctl's columns."""
-    found = _read(client)["servers"]
+    """Every server of the file or in force, in supervisorctl's columns; on a terminal how far a boot has come."""
+    found, starts = _read(client)["servers"], client.get("/v1/status").get("starts")
     if options.json:
-        say(as_json({"servers": found}))
+        say(as_json({"servers": found, "starts": starts}))
         return codes.OK
     for server in found:
         in_use, start = "in use" if server["in_use"] else "avail", "auto" if server["autostart"] else "manual"
         say(f"{clean(server['name']):<32} {in_use:<9} {start:<9} 999:999")
+    if sys.stdout.isatty() and starts:
+        say(starts_line(starts))
     return codes.OK
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from supervisor.cli import configuration
 from supervisor.config import load, model
+from supervisor.core.fleet.view import FleetView
 from tests.api.fake import FakeControl
 from tests.cli.conftest import Sglctl
 
@@ -106,6 +107,14 @@ async def test_a_daemon_without_a_file(sglctl: Sglctl, control: FakeControl) -> 
 async def test_avail_as_json(sglctl: Sglctl, file: Path) -> None:
     told = json.loads((await sglctl("avail", "--json")).out)
     assert told["servers"][0] == {"name": "draft", "in_use": True, "autostart": False}
+    assert told["starts"] is None, "nobody starts"
+
+
+async def test_avail_tells_how_far_a_boot_has_come(sglctl: Sglctl, file: Path, control: FakeControl) -> None:
+    control.starts = FleetView(slots=1, starting=("kimi",), waiting=("draft",), ready_at=None, unknown=("kimi",))
+    told = json.loads((await sglctl("avail", "--json")).out)
+    assert told["starts"]["starting"] == ["kimi"]
+    assert told["starts"]["waiting"] == ["draft"]
 
 
 async def test_avail_has_supervisorctls_columns(sglctl: Sglctl, file: Path) -> None:
