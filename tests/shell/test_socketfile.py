@@ -12,6 +12,8 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import pytest
+from structlog.testing import capture_logs
+from structlog.typing import EventDict
 
 from supervisor.api.access import access_of
 from supervisor.api.app import build_tcp_app
@@ -46,6 +48,13 @@ async def answered(place: Path) -> None:
             await anyio.sleep(0.01)
     async with connected(str(place)) as client:
         assert (await client.get("/livez")).text == "ok\n"
+
+
+async def refusal(told: list[EventDict], why: str) -> None:
+    """A look has found that the place is taken."""
+    with anyio.fail_after(LIMIT_S):
+        while not any(str(one.get("problem", "")).endswith(why) for one in told):
+            await anyio.sleep(0.01)
 
 
 def reachable(place: Path) -> bool:
@@ -89,7 +98,8 @@ async def test_another_daemon_at_the_same_place_is_left_alone_until_it_has_gone(
         with bind_unix(str(other)):
             other.rename(place)
             theirs = place.stat().st_ino
-            await anyio.sleep(0.1)  # some looks
+            with capture_logs() as told:
+                await refusal(told, "answers on it; tried again until it can be had")
             assert place.stat().st_ino == theirs
         await answered(place)
 
@@ -97,8 +107,9 @@ async def test_another_daemon_at_the_same_place_is_left_alone_until_it_has_gone(
 async def test_something_else_at_the_place_is_left_alone(place: Path) -> None:
     async with daemon(place):
         place.unlink()
-        place.write_text("precious")
-        await anyio.sleep(0.1)  # some looks
+        with capture_logs() as told:
+            place.write_text("precious")
+            await refusal(told, "exists and is not a socket; tried again until it can be had")
         assert place.read_text() == "precious"
         place.unlink()
         await answered(place)
