@@ -56,10 +56,9 @@ class Binding:
         """Whether the file of our socket is not there any more, or is another one: nobody new can come by it."""
         return bool(self.path) and _inode(self.path) not in {self.inode} - {0}
 
-    def keep(self) -> socket.socket:
-        """The same listener for whoever serves it next: the end of `serving` neither closes it nor removes its file."""
+    def leave_file(self) -> None:
+        """Somebody else goes on with a duplicate of the listener: the end of `serving` does not remove its file."""
         self.path = ""
-        return self.listener.dup()
 
 
 def _inode(path: str) -> int:

@@ -106,7 +106,7 @@ def _kept(daemon: DaemonConfig, handover: Handover) -> list[socket.socket]:
         if _is_wanted(listener, daemon):
             kept.append(listener)
         else:
-            _give_up(listener)
+            give_up(listener)
     return kept
 
 
@@ -115,7 +115,8 @@ def _is_wanted(listener: socket.socket, daemon: DaemonConfig) -> bool:
     return bool(name == daemon.socket if listener.family == socket.AF_UNIX else name[:2] == daemon.listen_address)
 
 
-def _give_up(listener: socket.socket) -> None:
+def give_up(listener: socket.socket) -> None:
+    """Close one of our own, and remove its file."""
     file = listener.getsockname() if listener.family == socket.AF_UNIX else ""
     listener.close()
     if file:

@@ -14,7 +14,7 @@ from supervisor import __version__
 from supervisor.api.control import EventRecord, UpgradeRefusedError, Upgrading
 from supervisor.api.serve import Binding
 from supervisor.config import Config, ConfigFile
-from supervisor.shell.sockets import ListenProblem, explained, open_beforehand
+from supervisor.shell.sockets import ListenProblem, explained, give_up, open_beforehand
 from supervisor.shell.upgrade.handover import Handover, Passed, Unheard, execute
 from supervisor.shell.upgrade.trial import tried
 
@@ -36,7 +36,6 @@ class Upgrades:
         self.next: Handover | None = None
         self.unheard = Unheard()
         self.bound: Sequence[Binding] = ()  # what the daemon serves on, from when it does
-        self._opened: list[socket.socket] = []  # what the next code is to serve on beside that
         self._trying = False
 
     @property
@@ -67,18 +66,16 @@ class Upgrades:
             _refuse(now.obstacle)
             if now.files != before.files:
                 _refuse("the file was changed while the new code was tried with it; try again")
-            self._opened = await _opened(now.config, self.bound)
+            sockets = await _passed(now.config, self.bound)
         finally:
             self._trying = False
-        self.next = Handover(number=self.number + 1, before=__version__, by=by, files=now.files)
+        self.next = Handover(number=self.number + 1, before=__version__, by=by, sockets=sockets, files=now.files)
         return Upgrading(__version__, after, self.number)
 
     def pack(self, events: tuple[EventRecord, ...]) -> None:
-        """What `next` takes along: the listeners, of which nobody who connects meanwhile is refused, and the events."""
+        """What `next` takes along beside the listeners, of which nobody who connects meanwhile is refused."""
         assert self.next is not None  # noqa: S101 - `begin` comes first
-        kept = [Passed(one.keep().detach(), one.owned) for one in self.bound]
-        more = [Passed(one.detach(), owned=True) for one in self._opened]
-        self.next = msgspec.structs.replace(self.next, sockets=(*kept, *more), events=events)
+        self.next = msgspec.structs.replace(self.next, events=events)
 
     def execute(self) -> Handover:
         """Become the next code. Returns only when that fails: what the old one goes on with."""
@@ -87,7 +84,7 @@ class Upgrades:
         return execute(self._command, self.next, os.environ)
 
 
-async def _opened(config: Config, bound: Sequence[Binding]) -> list[socket.socket]:
+async def _passed(config: Config, bound: Sequence[Binding]) -> tuple[Passed, ...]:
     """Before anything is given up: what the new code could not have, it is refused for, and the old code goes on."""
     folder = config.daemon.log_dir
     try:
@@ -95,9 +92,22 @@ async def _opened(config: Config, bound: Sequence[Binding]) -> list[socket.socke
     except OSError as problem:
         _refuse(f"cannot make {folder}: {problem.strerror}; the old code goes on")
     try:
-        return open_beforehand(config.daemon, bound)
+        opened = open_beforehand(config.daemon, bound)
     except ListenProblem as problem:
         raise UpgradeRefusedError(f"cannot upgrade: {await explained(problem, 'the old code goes on')}") from None
+    kept: list[socket.socket] = []
+    try:
+        kept.extend(one.listener.dup() for one in bound)
+    except OSError as problem:
+        for one in kept:
+            one.close()
+        for one in opened:
+            give_up(one)
+        _refuse(f"cannot keep the sockets: {problem.strerror}; the old code goes on")
+    for binding in bound:
+        binding.leave_file()
+    ours = (*(binding.owned for binding in bound), *(True for _ in opened))
+    return tuple(Passed(one.detach(), owned) for one, owned in zip((*kept, *opened), ours, strict=True))
 
 
 def _refuse(obstacle: str) -> None:

@@ -194,7 +194,8 @@ def test_a_passed_socket_is_served_and_not_bound_again(tmp_path: Path) -> None:
     (bound,) = bindings(DaemonConfig(socket=path, listen=""), FakeControl(), {}, handed(passed))
 
     assert (bound.path, bound.inode, bound.owned) == (path, inode, True)
-    kept = bound.keep()
+    kept = bound.listener.dup()
+    bound.leave_file()
     bound.listener.close()
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(path)  # it waits in the queue of the one that is kept

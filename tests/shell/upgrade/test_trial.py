@@ -1,5 +1,6 @@
 """The code that an upgrade would execute is tried: what it says is told in one line, and bounded."""
 
+import errno
 import os
 import socket
 import sys
@@ -8,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.api.app import build_app
 from supervisor.api.control import UpgradeRefusedError
+from supervisor.api.serve import Binding, bind_tcp, bind_unix
 from supervisor.config import Config, ConfigFile, DaemonConfig
 from supervisor.shell.upgrade.books import Prospect, Upgrades
 from supervisor.shell.upgrade.handover import Handover
 from supervisor.shell.upgrade.trial import own_command, tried
+from tests.api.fake import OWNER, FakeControl
 
 
 def shell(text: str) -> list[str]:
@@ -158,6 +162,30 @@ async def test_sockets_are_had_before_anything_is_given_up(tmp_path: Path) -> No
     assert not (tmp_path / "s").exists(), "nothing is left of what was refused"
     await upgrades.begin("me", where(tmp_path, listen=listen))
     assert len(opened(upgrades).sockets) == 2
+
+
+async def test_sockets_that_cannot_be_kept_are_a_refusal_and_not_the_daemons_end(tmp_path: Path) -> None:
+    served = bind_unix(str(tmp_path / "served"))
+    gone = OneTooMany(fileno=bind_tcp("127.0.0.1", 0).detach())
+    upgrades = Upgrades(shell("echo 2.0.0"))
+    upgrades.bound = [Binding(one, build_app(FakeControl(), OWNER)) for one in (served, gone)]
+    look = where(tmp_path, listen=f"127.0.0.1:{gone.getsockname()[1]}")
+
+    with pytest.raises(UpgradeRefusedError, match="cannot keep the sockets: Too many open files; the old code goes on"):
+        await upgrades.begin("me", look)
+
+    assert upgrades.bound[0].path == str(tmp_path / "served"), "its file is still removed at the end"
+    assert (tmp_path / "served").exists()
+    assert not (tmp_path / "s").exists(), "what was opened for the new code is given up"
+    for one in (served, gone):
+        one.close()
+
+
+class OneTooMany(socket.socket):
+    """There is no descriptor left for another one like it."""
+
+    def dup(self) -> "OneTooMany":
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 async def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
