@@ -394,7 +394,9 @@ def test_the_child_imports_little(fake_nvml: FakeNvml) -> None:
     assert not loaded & {"anyio", "asyncio", "msgspec", "httpx", "structlog", "psutil", "subprocess"}
 
 
-@pytest.mark.parametrize(("pid", "alive"), [(os.getpid(), True), (0, False), (2**22 + 1, False)])
+@pytest.mark.parametrize(
+    ("pid", "alive"), [pytest.param(os.getpid(), True, id="our own"), (0, False), (2**22 + 1, False)]
+)
 def test_alive_is_what_our_proc_knows(pid: int, alive: bool) -> None:
     assert is_alive(pid) is alive
 
