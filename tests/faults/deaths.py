@@ -47,9 +47,9 @@ def killed_in_every_state(scene: Scene) -> str:
     scene.fake("stopped", autostart=False)
     scene.fake("starting", "--scenario", "stall:phase=weights", sole=True, deadlines=PATIENT)
     scene.bad("running")
-    scene.bad("draining", manner="deaf", stop={"grace": "12s"})
+    scene.bad("draining", manner="deaf", stop={"grace": "25s"})
     scene.fake("stopping", "--scenario", "stall:phase=weights", "--scenario", "ignore-term", sole=True,
-               deadlines=PATIENT, stop={"startup_grace": "12s"})  # fmt: skip
+               deadlines=PATIENT, stop={"startup_grace": "25s"})  # fmt: skip
     scene.add("backoff", ["/bin/false"], restart={"backoff": "10m", "backoff_max": "10m"})
     scene.add("fatal", ["/no/such/program"])
     scene.engine("reclaiming", gpus=[0])

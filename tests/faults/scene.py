@@ -186,7 +186,7 @@ class Scene(GpuHost):
             status = self.daemon.end()
             assert status in (0, -9), f"the daemon ended with {status}:\n{self.said()[-3000:]}"
         assert self.copies() == "", "a second copy was started"
-        assert self.bugs_expected or not self.bugs(), self.said()[-6000:]
+        assert self.bugs_expected or not (bugs := self.bugs()), "\n".join([*bugs, self.said()[-6000:]])
         assert not self.observer.unanswered, self.observer.unanswered
         if self._rows is None:
             self._rows = whole(self.journal) if self.journal.exists() or not self.journal_may_be_lost else 0
