@@ -99,9 +99,9 @@ async def test_the_end_of_an_attempt_is_judged_by_nobody() -> None:
     assert at.findings == {}
 
 
-async def test_a_script_is_not_judged() -> None:
+async def test_what_a_script_is_given_is_not_judged() -> None:
     at = host()
-    assert (await looked(server("/bin/serve.sh", "--model-path", "/no/such/model"), at)).clean is True
+    assert (await looked(server("/bin/sh", "serve.sh", "--model-path", "/no/such/model"), at)).clean is True
     assert at.findings == {}
 
 
