@@ -154,7 +154,7 @@ def living(site: Site) -> Iterator[Site]:
 def test_a_server_is_started_watched_restarted_and_stopped(site: Site) -> None:
     tell = Teller()
     assert site.ctl("start", NAME).returncode == 0
-    assert site.status()["verdict"]["value"] == "warming"
+    eventually(lambda: site.status()["verdict"]["value"] == "warming", NOTICE_LIMIT_S, "checked, spawned and warming")
     site.wait_healthy()
     lag_s = seconds_since(site.status()["ready_since"])
     tell(f"healthy; `wait` was back {lag_s:.2f} s after that, client and a status call included")
@@ -232,7 +232,7 @@ def test_an_upgrade_in_place_costs_a_streamed_answer_no_byte(site: Site) -> None
     assert site.daemon is not None
     tree, port = tree_of(site), site.status()["port"]
     expected = Streamer.answer(port)
-    assert len(expected.text) > 100
+    assert len(expected.text) > 20, "random weights say little that can be shown, but something"
     streamer = Streamer(port)
 
     done = site.ctl("upgrade", limit_s=90)
