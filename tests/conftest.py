@@ -20,6 +20,7 @@ settings.load_profile("patient")
 pytest_plugins = ("tests.nvml",)  # the fixture `fake_nvml`: GPUs that are not there
 MARK = "SGLSUP_TEST_RUN"
 LEFT_OVER_STATUS = 1
+LINGER_S = 10.0  # what was orphaned by a kill notices it by its pipes
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -62,7 +63,7 @@ SURVIVORS = pytest.StashKey[dict[int, str]]()
 
 def lasting_processes(mark: str) -> list[int]:
     """Those still there after a moment: a process killed by the last test may need one to go."""
-    give_up_s = time.monotonic() + 2
+    give_up_s = time.monotonic() + LINGER_S
     while (pids := marked_processes(mark)) and time.monotonic() < give_up_s:
         time.sleep(0.05)
     return pids
@@ -83,10 +84,13 @@ def environment(pid: int) -> list[bytes]:
 
 
 def command_line(pid: int) -> str:
+    """With the test that has started it, which pytest leaves in the environment."""
+    test = [entry for entry in environment(pid) if entry.startswith(b"PYTEST_CURRENT_TEST=")]
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:200]
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0 ").split(b"\0")
     except OSError:
         return "(gone)"
+    return b" ".join([*words, *test]).decode(errors="replace")[:400]
 
 
 def kill(pid: int) -> None:

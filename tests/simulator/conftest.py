@@ -137,6 +137,29 @@ def marked(mark: str) -> list[int]:
     return sorted(found)
 
 
+def end_all(engine: Engine) -> None:
+    """Kill until two looks find nobody: one that starts up forks meanwhile, and in its exec it has no environment."""
+    empty = 0
+    while empty < 2:
+        pids = {*marked(engine.mark), *in_session(engine.process.pid)}
+        empty = 0 if pids else empty + 1
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def in_session(leader: int) -> list[int]:
+    """Living processes of the leader's session; the leader is not reaped yet, so that the number is still its own."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            one = Process(int(entry.name))
+            if one.session == leader and one.state != "Z":
+                found.append(one.pid)
+    return found
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -156,10 +179,7 @@ def start() -> Iterator[Callable[..., Engine]]:
 
     yield begin
     for engine in engines:
-        while pids := marked(engine.mark):  # one that starts up forks between the look and the kill
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        end_all(engine)
         engine.process.wait(PATIENCE_S)
         assert engine.process.stdout is not None
         engine.process.stdout.close()
