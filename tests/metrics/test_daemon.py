@@ -69,13 +69,37 @@ def test_counters_outlive_a_daemon_that_is_killed(listening: tuple[Host, int]) -
         host.start()
         host.ctl("wait", "a", "--timeout", "30s")
         after = scraped(port)
-        counted = [one for one in before if one[0].endswith(("_total", "_count", "_bucket"))]
-        assert len(counted) > 200
-        for name, labels in counted:
-            assert after[name, labels] >= before[name, labels], (name, labels)
+        none_fell(before, after)
         until(lambda: value(scraped(port), "adoptions_total", result="adopted") == 1, 10, "the adoption is stored")
         assert value(scraped(port), "server_processes", server="a") >= 1
         assert value(after, "server_restarts_total", server="a", reason="crash") >= 1
+
+
+def none_fell(before: Samples, after: Samples) -> None:
+    """A counter that falls is taken for one that began anew, and all of it is counted again."""
+    counted = [one for one in before if one[0].endswith(("_total", "_count", "_bucket"))]
+    assert len(counted) > 200
+    for name, labels in counted:
+        assert after[name, labels] >= before[name, labels], (name, labels)
+
+
+def test_counters_outlive_an_upgrade(listening: tuple[Host, int]) -> None:
+    host, port = listening
+    with host:
+        host.fake("a")
+        host.start()
+        host.wait_for("a", "lifecycle", "running")
+        ready = {"server": "a", "result": "ready"}
+        until(lambda: value(scraped(port), "server_startup_duration_seconds_count", **ready) == 1, 10, "it is stored")
+        before = scraped(port)
+
+        done = host.ctl("upgrade")
+
+        assert done.returncode == 0, done.stderr
+        after = scraped(port)
+        none_fell(before, after)
+        assert value(after, "server_starts_total", server="a") == 1
+        assert value(after, "server_ready", server="a") == 1
 
 
 def test_page_and_probes_of_a_daemon(listening: tuple[Host, int]) -> None:
