@@ -14,7 +14,7 @@ SYSCONFDIR ?= /etc
 PROGRAM = $(PREFIX)/lib/sglang-supervisor
 STAGED = $(DESTDIR)$(PROGRAM)
 
-.PHONY: help venv demo test check format slow soak faults real bench docs screenshots wheel dist lock install files constraints clean
+.PHONY: help venv demo test check format slow soak faults fuzz mutants real bench docs screenshots wheel dist lock install files constraints clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
