@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.harness import Better, Measurement, bench, one_cpu_ms
-from bench.log_diagnose import mtail
+from bench.log_diagnose import grep, mtail
 from supervisor.core.log.live import LiveReader
 from supervisor.profile import load_profile
 
@@ -71,7 +71,7 @@ def ingestion() -> Iterator[Measurement]:
             size = write_log(path, flood)
             seconds = cpu_seconds(read_all, path)
             regex_s = cpu_seconds(search_all, path)
-            grep_s = one_cpu_ms(["sh", "-c", f"grep -cE '{PATTERN}' {path}"], os.environ) / 1000
+            grep_s = one_cpu_ms(grep(path, PATTERN), os.environ) / 1000
             mtail_speed = mtail(path, size)
         what = f"log to matches, {flood.name}"
         speed, per_gb = size / seconds / 1e6, seconds * GB / size
