@@ -161,13 +161,6 @@ def whole(text: str, place: str) -> int:
         raise ConversionError(f"{place}: expected a whole number, got {text[:40]!r}") from None
 
 
-def octal(text: str, place: str) -> int:
-    """A mode such as 022. Raises ConversionError."""
-    if not re.fullmatch(r"(?:0o?)?[0-7]{1,4}", text, re.ASCII):
-        raise ConversionError(f"{place}: expected an octal mode such as 022, got {text[:40]!r}")
-    return int(text.replace("o", ""), 8)
-
-
 def byte_size(text: str, place: str) -> int:
     """A number of bytes, KB, MB or GB, all of them powers of two here. Raises ConversionError."""
     factor = _BYTES.get(text[-2:].lower(), 0)

@@ -6,7 +6,8 @@ import msgspec
 
 from supervisor.config import DaemonConfig
 from supervisor.config.checks import check_daemon
-from supervisor.convert.ini import Ini, octal
+from supervisor.convert.ini import Ini
+from supervisor.convert.values import octal
 
 _OWN_INTERFACE = "rpcinterface:supervisor"
 _DAEMON_KEYS = {

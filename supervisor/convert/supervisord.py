@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import re
 import shlex
-import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -14,14 +13,14 @@ import msgspec
 
 from supervisor.config import GroupConfig, LimitsConfig, RestartConfig, ServerConfig, StopConfig
 from supervisor.convert.draft import Conversion, ConversionError, Draft
-from supervisor.convert.ini import Ini, boolean, octal, pairs, whole
+from supervisor.convert.ini import Ini, boolean, pairs, whole
 from supervisor.convert.logs import with_log
 from supervisor.convert.options import Options, Process, as_it_is
 from supervisor.convert.sections import read_daemon, read_others
+from supervisor.convert.values import NAME_MAX, account, octal, server_name, signal_name
 from supervisor.convert.wrappers import without_shell
 
 T = TypeVar("T")
-NAME_MAX = 64
 PROCESSES_MAX = 1000
 _PROGRAM = "program:"
 _GROUP = "group:"
@@ -61,10 +60,9 @@ def _common(ini: Ini) -> Common:
         value = ini.text("supervisord", option, {"here": ini.path.parent})
         return None if value is None else read(value, f"[supervisord] {option}")
 
-    user = get("user", as_it_is)
     return Common(
         environment=get("environment", pairs) or {},
-        user=None if user in (None, "root", "0") else user,
+        user=account(get("user", as_it_is)),
         umask=get("umask", octal),
         minfds=get("minfds", whole),
         directory=get("directory", as_it_is),
@@ -155,9 +153,7 @@ def _server(ini: Ini, process: Process, pattern: str, common: Common) -> Draft:
 
 
 def _command(options: Options) -> tuple[str, ...]:
-    text = options.get("command", as_it_is)
-    if not text:
-        raise ConversionError(f"{options.place('command')}: the program has no command")
+    text = options.get("command", as_it_is) or ""
     try:
         words = tuple(shlex.split(text))
     except ValueError as problem:
@@ -175,19 +171,7 @@ def _directory(text: str | None, here: Path) -> str | None:
 def _stop(options: Options) -> StopConfig:
     default, wait = StopConfig(), options.get("stopwaitsecs", whole)
     grace_s = default.grace_s if wait is None else float(max(wait, 0))
-    return StopConfig(signal=options.get("stopsignal", _signal) or default.signal, grace_s=grace_s)
-
-
-def _signal(text: str, place: str) -> str:
-    """TERM, SIGTERM or 15, as supervisord takes them."""
-    if text.strip().isdecimal():
-        number = whole(text, place)
-        if number in {one.value for one in signal.Signals}:
-            return signal.Signals(number).name.removeprefix("SIG")
-    name = text.strip().upper().removeprefix("SIG")
-    if f"SIG{name}" not in signal.Signals.__members__:
-        raise ConversionError(f"{place}: {text!r} is no signal")
-    return name
+    return StopConfig(signal=options.get("stopsignal", signal_name) or default.signal, grace_s=grace_s)
 
 
 def _restart(options: Options) -> RestartConfig:
@@ -240,7 +224,7 @@ def _named(drafts: list[tuple[int, str, Draft]]) -> list[tuple[int, str, Draft]]
     result = []
     for rank, group, draft in drafts:
         wanted = draft.config.name
-        name = re.sub(r"[^A-Za-z0-9._-]+", "-", wanted).lstrip("-._")[:NAME_MAX] or "server"
+        name = server_name(wanted)
         if name in taken or name == "all":
             name = _free(f"{re.sub(r'[^A-Za-z0-9-]+', '-', group).lstrip('-')}-{name}".lstrip("-"), taken)
         if name != wanted:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import signal
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,9 +21,10 @@ from supervisor.config.env_file import env_of
 from supervisor.convert.draft import Conversion, ConversionError, Draft
 from supervisor.convert.files import Room
 from supervisor.convert.unitfile import Unit, expanded, words
+from supervisor.convert.values import account, octal, server_name, signal_name
 from supervisor.convert.wrappers import without_shell
 
-_NAME_MAX = 64
+_UMASK = "022"  # where the unit says none
 _TIME_UNITS_S = {
     "us": 1e-6, "usec": 1e-6, "ms": 1e-3, "msec": 1e-3, "": 1.0, "s": 1.0, "sec": 1.0, "second": 1.0, "seconds": 1.0,
     "m": 60.0, "min": 60.0, "minute": 60.0, "minutes": 60.0, "h": 3600.0, "hr": 3600.0, "hour": 3600.0, "hours": 3600.0,
@@ -75,12 +75,12 @@ def convert_unit(path: Path) -> Conversion:
     environment = _environment(unit)
     command, remarks = _command(unit, environment)
     config = ServerConfig(
-        name=re.sub(r"[^A-Za-z0-9._-]+", "-", unit.stem).lstrip("-._")[:_NAME_MAX] or "server",
+        name=server_name(unit.stem),
         command=command,
-        user=None if unit.last("User") in ("root", "0") else unit.last("User"),
-        group=None if unit.last("Group") in ("root", "0") else unit.last("Group"),
+        user=account(unit.last("User")),
+        group=account(unit.last("Group")),
         environment=environment,
-        umask=_octal(unit.last("UMask")),
+        umask=octal(unit.last("UMask") or _UMASK, "UMask"),
         nice=_between(unit.last("Nice"), "Nice", -20, 19),
         oom_score_adj=_between(unit.last("OOMScoreAdjust"), "OOMScoreAdjust", -1000, 1000),
         limits=LimitsConfig(nofile=_limit(unit, "LimitNOFILE"), memlock=_limit(unit, "LimitMEMLOCK")),
@@ -178,9 +178,7 @@ def _stop(unit: Unit) -> StopConfig:
     default = StopConfig()
     given = unit.last("TimeoutStopSec") or unit.last("TimeoutSec")
     grace_s = default.grace_s if given is None else _seconds(given, "TimeoutStopSec")
-    name = (unit.last("KillSignal") or default.signal).upper().removeprefix("SIG")
-    if f"SIG{name}" not in signal.Signals.__members__:
-        raise ConversionError(f"KillSignal: {name[:40]!r} is no signal")
+    name = signal_name(unit.last("KillSignal") or default.signal, "KillSignal")
     return StopConfig(signal=name, grace_s=default.grace_s if grace_s is None else grace_s)
 
 
@@ -242,14 +240,6 @@ def _between(text: str | None, key: str, low: int, high: int) -> int:
     if not re.fullmatch(r"[-+]?[0-9]{1,9}", text, re.ASCII) or not low <= int(text) <= high:
         raise ConversionError(f"{key}: expected {low} to {high}, got {text[:40]!r}")
     return int(text)
-
-
-def _octal(text: str | None) -> int:
-    if text is None:
-        return 0o022
-    if not re.fullmatch(r"[0-7]{1,4}", text, re.ASCII):
-        raise ConversionError(f"UMask: {text[:40]!r} is no octal mode")
-    return int(text, 8)
 
 
 # --- what has no key -------------------------------------------------------------------------------------------------

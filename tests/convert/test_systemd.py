@@ -119,6 +119,11 @@ def test_what_is_different_is_a_comment(converted: Convert, setting: str, remark
     assert remark in done.out
 
 
+@pytest.mark.parametrize("signal", ["INT", "SIGINT", "2"])
+def test_a_signal_may_be_a_name_or_a_number(converted: Convert, signal: str) -> None:
+    assert converted(unit(f"KillSignal={signal}")).server.stop.signal == "INT"
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -134,8 +139,8 @@ def test_what_is_different_is_a_comment(converted: Convert, setting: str, remark
         ("[Service]\nExecStart=/a\nTimeoutStopSec=soon\n", "TimeoutStopSec: 'soon' is no time span"),
         ("[Service]\nExecStart=/a\nLimitNOFILE=many\n", "LimitNOFILE: 'many' is no limit"),
         ("[Service]\nExecStart=/a\nNice=99\n", "Nice: expected -20 to 19"),
-        ("[Service]\nExecStart=/a\nUMask=9\n", "UMask: '9' is no octal mode"),
-        ("[Service]\nExecStart=/a\nKillSignal=SIGNO\n", "KillSignal: 'NO' is no signal"),
+        ("[Service]\nExecStart=/a\nUMask=9\n", "UMask: expected an octal mode such as 022, got '9'"),
+        ("[Service]\nExecStart=/a\nKillSignal=SIGNO\n", "KillSignal: 'SIGNO' is no signal"),
     ],
 )
 def test_a_unit_that_cannot_be_used_is_refused(
