@@ -11,7 +11,6 @@ import errno
 import os
 import socket
 import stat
-import struct
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -288,8 +287,8 @@ def _who_answers(path: str) -> str:
             return ""
         except (BlockingIOError, TimeoutError):
             return "a living daemon"
-        pid, _, _ = struct.unpack("3i", probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
-    return f"a living daemon (pid {pid})"
+        peer = peer_of(probe)
+    return f"a living daemon (pid {peer.pid})" if peer else "a living daemon"
 
 
 def _remove_file(binding: Binding) -> None:
