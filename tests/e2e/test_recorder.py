@@ -5,6 +5,7 @@ import signal
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.e2e.host import Host, until
@@ -45,6 +46,11 @@ def test_a_daemon_that_lives_notices_nothing_of_the_recorder(host: Host) -> None
     running = host.wait_for("kimi", "lifecycle", "running")
     pid = host.show("kimi")["pid"]
     assert "simulator" in host.processes("kimi")[pid], "the leader is the engine"
+    assert host.daemon is not None
+    recorder = psutil.Process(pid).ppid()
+    assert recorder != host.daemon.pid, "somebody stands between"
+    sizes = Path(f"/proc/{recorder}/smaps_rollup").read_text().splitlines()
+    print("the recorder:", *(line for line in sizes if line.startswith(("Rss:", "Pss:", "Private_"))), sep="\n")
     os.kill(pid, signal.SIGKILL)
     ended = host.wait_for("kimi", "lifecycle", "stopping", since=running["id"])
     assert ended["reason"] == "ended by signal 9"
