@@ -51,6 +51,45 @@ def converted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Convert:
     return convert
 
 
+Losing = Callable[..., None]
+Refusing = Callable[[str, str], str]
+
+
+@pytest.fixture
+def loses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Losing:
+    """Converts a file; `told` is not carried over, said on stderr and in a comment. Nothing is loaded afterwards."""
+
+    def convert(text: str, told: str, name: str) -> None:
+        file = tmp_path / name
+        file.write_text(text)
+
+        assert main([str(file)]) == 1
+        shown = capsys.readouterr()
+        assert any(told in line for line in shown.err.splitlines()), shown.err
+        assert "# not carried over: " in shown.out
+        assert told in " ".join(line.removeprefix("#").strip() for line in shown.out.splitlines())
+
+    return convert
+
+
+@pytest.fixture
+def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Refusing:
+    """Why a file is not converted: the one line on stderr, behind the file's name."""
+
+    def convert(text: str, name: str) -> str:
+        file = tmp_path / name
+        file.write_text(text)
+
+        assert main([str(file)]) == 2
+        shown = capsys.readouterr()
+        assert (shown.out, shown.err.count("\n")) == ("", 1)
+        before, _, why = shown.err.partition(f"sglsup convert: cannot convert {file}: ")
+        assert (before, why[-1:]) == ("", "\n"), shown.err
+        return why
+
+    return convert
+
+
 def read(text: str, folder: Path) -> Config:
     """The output as the daemon's main file, with directories that the test may use."""
     places = f'state_dir = "{folder}/state"\nlog_dir = "{folder}/log"\n'

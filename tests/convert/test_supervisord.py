@@ -9,7 +9,7 @@ import pytest
 
 from supervisor.config import StopConfig
 from supervisor.convert import main
-from tests.convert.conftest import Convert
+from tests.convert.conftest import Convert, Losing, Refusing
 
 ENGINE = "/opt/sglang/bin/python -m sglang.launch_server --model-path /models/a"
 
@@ -149,17 +149,8 @@ def test_the_socket_keeps_mode_and_group(converted: Convert) -> None:
         ("[unix_http_server]\nchown=root:nobody-knows-it\n", "no group"),
     ],
 )
-def test_what_is_not_carried_over_is_told_twice(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: str, told: str
-) -> None:
-    file = tmp_path / "supervisord.conf"
-    file.write_text(program(options))
-
-    assert main([str(file)]) == 1
-    shown = capsys.readouterr()
-    assert any(told in line for line in shown.err.splitlines()), shown.err
-    assert "# not carried over: " in shown.out
-    assert told in " ".join(line.removeprefix("#").strip() for line in shown.out.splitlines())
+def test_what_is_not_carried_over_is_told_twice(loses: Losing, options: str, told: str) -> None:
+    loses(program(options), told, "supervisord.conf")
 
 
 def test_no_secret_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -269,21 +260,11 @@ def test_names_become_such_as_the_daemon_takes(converted: Convert) -> None:
         ("[supervisord]\n[include]\n", "[include] has no files"),
         ("command=x\n", "line 1 is in no section: command=x; expected supervisord"),
         ("[supervisord]\nnonsense\n", "line 2 is no name=value: nonsense\n"),
-        ("evil\x1b[2J\n", "line 1 is in no section: evil\\x1b[2j; "),
+        ("evil\x1b[2J\n", "line 1 is in no section: evil\\x1b[2J; "),
     ],
 )
-def test_a_file_that_supervisord_refuses_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, problem: str
-) -> None:
-    file = tmp_path / "supervisord.conf"
-    file.write_text(text)
-
-    assert main([str(file)]) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert shown.err.startswith(f"sglsup convert: cannot convert {file}: ")
-    assert problem in shown.err.lower() or problem in shown.err
-    assert shown.err.count("\n") == 1
+def test_a_file_that_supervisord_refuses_is_refused(refused: Refusing, text: str, problem: str) -> None:
+    assert problem in refused(text, "supervisord.conf")
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

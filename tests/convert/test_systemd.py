@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from supervisor.config import UNLIMITED
-from supervisor.convert import main
 from supervisor.convert.draft import ConversionError
 from supervisor.convert.unitfile import Unit, words
-from tests.convert.conftest import Convert
+from tests.convert.conftest import Convert, Losing, Refusing
 
 ENGINE = "ExecStart=/opt/v/bin/python -m sglang.launch_server --model-path /models/a --port 30000"
 
@@ -95,10 +94,8 @@ def test_the_names_that_a_unit_has_of_itself(converted: Convert) -> None:
         ("User=nobody-knows-me", "no user"),
     ],
 )
-def test_what_is_not_carried_over_is_told(converted: Convert, tmp_path: Path, setting: str, told: str) -> None:
-    file = tmp_path / "sglang.service"
-    file.write_text(unit(setting))
-    assert main([str(file)]) == 1
+def test_what_is_not_carried_over_is_told_twice(loses: Losing, setting: str, told: str) -> None:
+    loses(unit(setting), told, "sglang.service")
 
 
 @pytest.mark.parametrize(
@@ -143,16 +140,8 @@ def test_a_signal_may_be_a_name_or_a_number(converted: Convert, signal: str) -> 
         ("[Service]\nExecStart=/a\nKillSignal=SIGNO\n", "KillSignal: 'SIGNO' is no signal"),
     ],
 )
-def test_a_unit_that_cannot_be_used_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, problem: str
-) -> None:
-    file = tmp_path / "x.service"
-    file.write_text(text)
-
-    assert main([str(file)]) == 2
-    shown = capsys.readouterr()
-    assert problem in shown.err
-    assert (shown.out, shown.err.count("\n")) == ("", 1)
+def test_a_unit_that_cannot_be_used_is_refused(refused: Refusing, text: str, problem: str) -> None:
+    assert problem in refused(text, "x.service")
 
 
 def test_drop_ins_beside_the_unit_are_read_with_it(converted: Convert, tmp_path: Path) -> None:
