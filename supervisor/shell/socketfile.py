@@ -8,8 +8,9 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from supervisor.api import access, serve
-from supervisor.api.serve import Binding, Serving, SocketInUseError
+from supervisor.api import access
+from supervisor.api.listeners import SocketInUseError, bind_unix
+from supervisor.api.serve import Binding, Serving
 from supervisor.config import DaemonConfig
 
 log = structlog.get_logger()
@@ -48,7 +49,7 @@ class SocketFile:
 
     def _bound(self, path: str) -> socket.socket:
         group = self._daemon.socket_group
-        return serve.bind_unix(path, self._daemon.socket_mode, access.gid_of(group) if group else None)
+        return bind_unix(path, self._daemon.socket_mode, access.gid_of(group) if group else None)
 
     def _tell(self, problem: str) -> None:
         if problem != self._told:

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from supervisor.api import access, serve
+from supervisor.api import access, listeners
 from supervisor.api.access import Access
 from supervisor.api.app import build_app, build_tcp_app
 from supervisor.api.control import Control
@@ -76,15 +76,15 @@ def _opened(daemon: DaemonConfig, gid: int | None, passed: list[socket.socket]) 
     opened: list[socket.socket] = []
     if daemon.listen_address and not _among(passed, socket.AF_INET, socket.AF_INET6):
         try:
-            opened.append(serve.bind_tcp(*daemon.listen_address))
+            opened.append(listeners.bind_tcp(*daemon.listen_address))
         except OSError as problem:
             taken = problem.errno == errno.EADDRINUSE
             port = daemon.listen_address[1] if taken else 0
             raise ListenProblem(daemon.listen, problem.strerror or str(problem), port) from None
     if not _among(passed, socket.AF_UNIX):
         try:
-            opened.append(serve.bind_unix(daemon.socket, daemon.socket_mode, gid))
-        except (serve.SocketInUseError, OSError) as problem:
+            opened.append(listeners.bind_unix(daemon.socket, daemon.socket_mode, gid))
+        except (listeners.SocketInUseError, OSError) as problem:
             for one in opened:
                 one.close()
             why = (problem.strerror or str(problem)) if isinstance(problem, OSError) else str(problem)
@@ -95,7 +95,7 @@ def _opened(daemon: DaemonConfig, gid: int | None, passed: list[socket.socket]) 
 def _of_systemd(environment: Mapping[str, str], handover: Handover | None) -> list[socket.socket]:
     """Its numbers are those of the first start: after an upgrade the handover knows them."""
     if handover is None:
-        return serve.activated(environment, os.getpid())
+        return listeners.activated(environment, os.getpid())
     return [_taken_over(one.descriptor) for one in handover.sockets if not one.owned]
 
 

@@ -24,8 +24,9 @@ from supervisor.api.control import (
     Upgrading,
 )
 from supervisor.api.limits import DEFAULTS, Limits
+from supervisor.api.listeners import bind_tcp, bind_unix
 from supervisor.api.pulse import Pulse
-from supervisor.api.serve import Binding, bind_tcp, bind_unix, serving
+from supervisor.api.serve import Binding, serving
 from supervisor.config import Config, Differences, ServerConfig, differences, load
 from supervisor.core.fleet.view import FleetView
 from supervisor.core.gpus.views import GpusView, GpuView

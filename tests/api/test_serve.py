@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from supervisor.api.limits import Limits
-from supervisor.api.serve import SocketInUseError, bind_tcp, bind_unix
+from supervisor.api.listeners import SocketInUseError, bind_tcp, bind_unix
 from tests.api.conftest import connected
 from tests.api.fake import FakeControl, dialled, served, served_on_both, snapshot
 
@@ -130,7 +130,8 @@ def test_a_socket_that_systemd_passed_is_taken_over_and_its_file_stays(tmp_path:
 import asyncio, os, sys
 from pathlib import Path
 from supervisor.api.app import build_app
-from supervisor.api.serve import Binding, activated, serving
+from supervisor.api.listeners import activated
+from supervisor.api.serve import Binding, serving
 from tests.api.fake import OWNER, FakeControl, snapshot
 
 async def main():

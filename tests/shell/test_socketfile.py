@@ -17,7 +17,8 @@ from structlog.typing import EventDict
 
 from supervisor.api.access import access_of
 from supervisor.api.app import build_tcp_app
-from supervisor.api.serve import Binding, bind_unix, serving
+from supervisor.api.listeners import bind_unix
+from supervisor.api.serve import Binding, serving
 from supervisor.config import DaemonConfig
 from supervisor.shell.socketfile import SocketFile
 from supervisor.shell.sockets import bindings

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.api.serve import bind_unix
+from supervisor.api.listeners import bind_unix
 from supervisor.config import DaemonConfig
 from supervisor.shell.sockets import ListenProblem, bindings, explained
 from tests.api.fake import FakeControl

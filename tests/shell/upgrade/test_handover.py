@@ -14,7 +14,8 @@ import pytest
 
 from supervisor.api.app import build_app
 from supervisor.api.control import EventRecord
-from supervisor.api.serve import Binding, bind_tcp, bind_unix
+from supervisor.api.listeners import bind_tcp, bind_unix
+from supervisor.api.serve import Binding
 from supervisor.config import DaemonConfig
 from supervisor.shell.sockets import ListenProblem, bindings, open_beforehand
 from supervisor.shell.upgrade.handover import HANDOVER_NAME, Handover, Passed, execute, received

@@ -11,7 +11,8 @@ import pytest
 
 from supervisor.api.app import build_app
 from supervisor.api.control import UpgradeRefusedError
-from supervisor.api.serve import Binding, bind_tcp, bind_unix
+from supervisor.api.listeners import bind_tcp, bind_unix
+from supervisor.api.serve import Binding
 from supervisor.config import Config, ConfigFile, DaemonConfig
 from supervisor.shell.upgrade.books import Prospect, Upgrades
 from supervisor.shell.upgrade.handover import Handover
