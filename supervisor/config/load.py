@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,6 +17,7 @@ from supervisor.config.reader import Problems, join, read_struct, unknown_key
 from supervisor.config.routers import check_routers
 
 FILE_BYTES_MAX = 4 * 2**20
+S = TypeVar("S", bound=msgspec.Struct)
 _TABLES = ("server", "group", "router")
 
 
@@ -53,15 +54,18 @@ def understand(files: Sequence[ConfigFile]) -> Config:
     reading = _Reading()
     tables = [(Path(file.path), _parsed(file, reading)) for file in files]
     daemon = DaemonConfig()
+    servers: dict[str, ServerConfig] = {}
+    groups: dict[str, GroupConfig] = {}
+    routers: dict[str, RouterConfig] = {}
     for file, table in tables:
         if file == main:
             daemon = reading.daemon(file, table.pop("daemon", {}))
-        reading.servers(file, table.pop("server", {}))
-        reading.groups(file, table.pop("group", {}))
-        reading.routers(file, table.pop("router", {}))
+        servers |= reading.tables(file, table, "server", ServerConfig, check_server)
+        groups |= reading.tables(file, table, "group", GroupConfig)
+        routers |= reading.tables(file, table, "router", RouterConfig)
         known = ("daemon", *_TABLES) if file == main else _TABLES
         reading.blame(file, [(key, unknown_key(key, known)) for key in table])
-    config = Config(daemon=daemon, servers=reading.found, groups=reading.found_groups, routers=reading.found_routers)
+    config = Config(daemon=daemon, servers=servers, groups=groups, routers=routers)
     if not reading.problems:
         for key, text in (*check_collisions(config), *check_groups(config), *check_routers(config)):
             reading.blame(reading.file_of(key), [(key, text)])
@@ -76,13 +80,15 @@ def config_hash(server: ServerConfig) -> str:
     return hashlib.sha256(encoded).hexdigest()[:16]
 
 
+def _nothing(_: object) -> Problems:
+    """For tables that are checked when all are there."""
+    return []
+
+
 class _Reading:
-    """What has been found so far, and where."""
+    """What is wrong so far, and which file has which table."""
 
     def __init__(self) -> None:
-        self.found: dict[str, ServerConfig] = {}
-        self.found_groups: dict[str, GroupConfig] = {}
-        self.found_routers: dict[str, RouterConfig] = {}
         self.problems: list[str] = []
         self._files: dict[str, Path] = {}  # by the path of the table
 
@@ -98,61 +104,28 @@ class _Reading:
         self.blame(file, problems if daemon is None else check_daemon(daemon))
         return daemon or DaemonConfig()
 
-    def servers(self, file: Path, table: object) -> None:
-        if not isinstance(table, dict):
-            self.blame(file, [("server", "expected tables such as [server.NAME]")])
-            return
-        for name, inner in table.items():
-            self._server(file, name, inner)
-
-    def _server(self, file: Path, name: str, table: object) -> None:
-        problems: Problems = []
-        path = join("server", name)
-        server = read_struct(ServerConfig, table, path, problems, name=name)
-        if server is not None:
-            problems = check_server(server)
-        if path in self._files:
-            problems.append((path, f"is already defined in {self._files[path]}"))
-        elif server is not None:
-            self.found[name] = server
-        self._files.setdefault(path, file)
-        self.blame(file, problems)
-
-    def groups(self, file: Path, table: object) -> None:
-        if not isinstance(table, dict):
-            self.blame(file, [("group", "expected tables such as [group.NAME]")])
-            return
-        for name, inner in table.items():
-            self._group(file, name, inner)
-
-    def _group(self, file: Path, name: str, table: object) -> None:
-        problems: Problems = []
-        path = join("group", name)
-        group = read_struct(GroupConfig, table, path, problems, name=name)
-        if path in self._files:
-            problems.append((path, f"is already defined in {self._files[path]}"))
-        elif group is not None:
-            self.found_groups[name] = group
-        self._files.setdefault(path, file)
-        self.blame(file, problems)
-
-    def routers(self, file: Path, table: object) -> None:
-        if not isinstance(table, dict):
-            self.blame(file, [("router", "expected tables such as [router.NAME]")])
-            return
-        for name, inner in table.items():
-            self._router(file, name, inner)
-
-    def _router(self, file: Path, name: str, table: object) -> None:
-        problems: Problems = []
-        path = join("router", name)
-        router = read_struct(RouterConfig, table, path, problems, name=name)
-        if path in self._files:
-            problems.append((path, f"is already defined in {self._files[path]}"))
-        elif router is not None:
-            self.found_routers[name] = router
-        self._files.setdefault(path, file)
-        self.blame(file, problems)
+    def tables(
+        self, file: Path, content: dict[str, Any], word: str, kind: type[S], check: Callable[[S], Problems] = _nothing
+    ) -> dict[str, S]:
+        """Takes all [WORD.NAME] out of a file; those that can be used. `check` looks at what could be read."""
+        tables = content.pop(word, {})
+        if not isinstance(tables, dict):
+            self.blame(file, [(word, f"expected tables such as [{word}.NAME]")])
+            return {}
+        found: dict[str, S] = {}
+        for name, table in tables.items():
+            problems: Problems = []
+            path = join(word, name)
+            made = read_struct(kind, table, path, problems, name=name)
+            if made is not None:
+                problems = check(made)
+            if path in self._files:
+                problems.append((path, f"is already defined in {self._files[path]}"))
+            elif made is not None:
+                found[name] = made
+            self._files.setdefault(path, file)
+            self.blame(file, problems)
+        return found
 
 
 def _read(file: Path) -> ConfigFile:
