@@ -66,10 +66,11 @@ def test_two_routers_do_not_write_one_file(problems: Problems) -> None:
     )
 
 
-def test_a_router_in_two_files_and_one_that_is_no_table(problems: Problems) -> None:
+def test_a_router_in_two_files_and_one_that_is_no_table(problems: Problems, tmp_path: Path) -> None:
     (problem,) = problems(router('url = "http://r"'), more='[router.front]\nurl = "http://s"\n')
-    assert "router.front: is already defined in " in problem
-    assert problems("router = 3\n" + SERVERS.replace("[daemon]", "")) != ()
+    where = f"cannot use {tmp_path}/conf.d/more.toml: router.front"
+    assert problem == f"{where}: is already defined in {tmp_path}/supervisor.toml"
+    assert problems(f"{SERVERS}[[router]]\n") == ("router: expected tables such as [router.NAME]",)
 
 
 def test_a_change_is_told_key_by_key_without_what_may_be_secret(loaded: Loaded) -> None:
