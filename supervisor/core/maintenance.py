@@ -44,14 +44,15 @@ class Maintenance:
         if desk.state is State.STOPPED and wanted_up:
             self._relaunch(reason)
 
-    def held(self, decision: Disposition) -> Disposition:
-        """What follows a failure while paused: the start that the policy wants is left to `resume`."""
-        if not self._desk.paused or not (decision.next is Next.BACKOFF or decision.by_itself):
-            return decision
-        return Disposition(Next.REST, f"paused, so not started again: {decision.reason}", self._desk.now)
-
     def restore(self, saved: SavedServer, now: float) -> None:
         """As it was before the daemon came back."""
         self._desk.paused = saved.paused
         if saved.paused:
             self._desk.facets.resume(FACET, "on", saved.paused_reason, saved.paused_since or now)
+
+
+def held(desk: Desk, decision: Disposition) -> Disposition:
+    """What follows a failure while paused: the start that the policy wants is left to `resume`."""
+    if not desk.paused or not (decision.next is Next.BACKOFF or decision.by_itself):
+        return decision
+    return Disposition(Next.REST, f"paused, so not started again: {decision.reason}", desk.now)

@@ -32,10 +32,14 @@ MODULES = (
     "ending",
     "maintenance",
     "watching",
+    "requests",
+    "course",
+    "draining",
+    "mates",
     "server",
     "memory",
 )
-_TESTS = ("timers", "restart", "health", "maintenance", "force", "server")
+_TESTS = ("timers", "restart", "health", "maintenance", "force", "draining", "mates", "memory", "server")
 _HISTORIES, _MOVES = 40, 40
 _LIMIT_S = 300
 _PYTEST = (
