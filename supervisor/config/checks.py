@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from supervisor.config.model import Config, DaemonConfig, HooksConfig, ServerConfig
+from supervisor.config.names import EVERYBODY, name_problem
 from supervisor.config.reader import Problems, join, nearest, shown
 from supervisor.profile import Profile, ProfileError, facts, load_profile, profile_names
 
 SOCKET_PATH_BYTES = 107  # sun_path of unix(7) without the terminating NUL
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
 _WEBHOOK = re.compile(r"https?://[!-~]+", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -78,8 +78,8 @@ def _daemon_problems(daemon: DaemonConfig) -> Iterator[tuple[str, str]]:
 
 
 def _server_problems(server: ServerConfig) -> Iterator[tuple[str, str]]:
-    if not _NAME.fullmatch(server.name) or server.name == "all":
-        yield "", 'expected a name of 1-64 letters, digits, ".", "_" or "-", not "all"; the first a letter or digit'
+    if text := name_problem(server.name, EVERYBODY):
+        yield "", text
     if not server.command:
         yield "command", 'expected a list such as ["python", "-m", "module"], got none'
     elif not server.command[0]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
 from supervisor.config.model import Config, GroupConfig, GroupOrder
+from supervisor.config.names import EVERYBODY, name_problem, there_is_no
 from supervisor.config.reader import Problems, join, shown
 
 GROUP_MARK = "g:"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 
 
 class Ties(msgspec.Struct, frozen=True):
@@ -67,15 +65,15 @@ def check_groups(config: Config) -> Problems:
 
 def _group(config: Config, group: GroupConfig) -> Iterator[tuple[str, str]]:
     path = join("group", group.name)
-    if not _NAME.fullmatch(group.name) or group.name == "all":
-        yield path, 'expected a name of 1-64 letters, digits, ".", "_" or "-", not "all"; the first a letter or digit'
+    if text := name_problem(group.name, EVERYBODY):
+        yield path, text
     if group.name in config.servers:
         yield path, f"there is a server of this name: {group.name} would mean both"
     if not group.members:
         yield f"{path}.members", 'expected a list such as ["a", "b"], got none'
     for index, member in enumerate(group.members):
         if member not in config.servers:
-            yield f"{path}.members[{index}]", _unknown("server", member, config.servers)
+            yield f"{path}.members[{index}]", there_is_no("server", member, config.servers)
         elif member in group.members[:index]:
             yield f"{path}.members[{index}]", f"names {member} twice"
 
@@ -100,15 +98,10 @@ def _unknown_dependencies(config: Config) -> Iterator[tuple[str, str]]:
 def _complaint(config: Config, name: str) -> str:
     if name.startswith(GROUP_MARK):
         group = name.removeprefix(GROUP_MARK)
-        return "" if group in config.groups else _unknown("group", group, config.groups)
+        return "" if group in config.groups else there_is_no("group", group, config.groups)
     if name in config.groups:
         return f'{shown(name)} is a group, write "{GROUP_MARK}{name}"'
-    return "" if name in config.servers else _unknown("server", name, config.servers)
-
-
-def _unknown(what: str, name: str, known: Collection[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"there is no {what} {shown(name)}" + (f', did you mean "{near[0]}"?' if near else "")
+    return "" if name in config.servers else there_is_no("server", name, config.servers)
 
 
 def _cycle(config: Config) -> Problems:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator
 
 from supervisor.config.groups import GROUP_MARK, members
 from supervisor.config.model import Config, RouterConfig, RouterKind
+from supervisor.config.names import name_problem, there_is_no
 from supervisor.config.reader import Problems, join, shown
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _URL = re.compile(r"https?://[!-~]+", re.ASCII)
 _HOST = re.compile(r"[A-Za-z0-9._:\[\]-]+", re.ASCII)
 _UPSTREAM = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
@@ -42,8 +41,8 @@ def check_routers(config: Config) -> Problems:
 
 
 def _problems(config: Config, router: RouterConfig) -> Iterator[tuple[str, str]]:
-    if not _NAME.fullmatch(router.name):
-        yield "", 'expected a name of 1-64 letters, digits, ".", "_" or "-"; the first a letter or digit'
+    if text := name_problem(router.name):
+        yield "", text
     for index, name in enumerate(router.servers):
         known = config.groups if name.startswith(GROUP_MARK) else config.servers
         if name.removeprefix(GROUP_MARK) not in known:
@@ -65,8 +64,7 @@ def _problems(config: Config, router: RouterConfig) -> Iterator[tuple[str, str]]
 
 def _unknown(name: str, config: Config) -> str:
     what = "group" if name.startswith(GROUP_MARK) else "server"
-    near = difflib.get_close_matches(name, [*config.servers, *(f"{GROUP_MARK}{one}" for one in config.groups)], n=1)
-    return f"there is no {what} {shown(name)}" + (f", did you mean {shown(near[0])}?" if near else "")
+    return there_is_no(what, name, [*config.servers, *(f"{GROUP_MARK}{one}" for one in config.groups)])
 
 
 def _place(router: RouterConfig) -> Iterator[tuple[str, str]]:
