@@ -1,4 +1,4 @@
-"""In which order servers end: whoever needs another one goes first."""
+"""In which order servers end, whoever needs another one first; turned round, in which they start."""
 
 from __future__ import annotations
 

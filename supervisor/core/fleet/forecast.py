@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from supervisor.config.groups import Ties
+from supervisor.core.fleet.ends import by_need
 from supervisor.core.fleet.member import Member
 from supervisor.core.lifecycle import State
 
@@ -31,20 +32,12 @@ def forecast(
     ready = {name: _ready(members[name], now) for name in starting}
     begin = dict.fromkeys(starting, now)
     free = sorted([*ready.values(), *[now] * (slots - len(starting))]) if slots else []
-    left = list(waiting)
-    while left:
-        name = next((one for one in left if not _before(ties, one, left)), left[0])
-        left.remove(name)
+    for name in by_need(ties, waiting):
         slot = free.pop(0) if free else now
         begin[name] = max([slot, *(_there(members, ready, one, now) for one in ties.get(name, Ties()).before)])
         ready[name] = begin[name] + _usual_s(members[name])
         free = sorted([*free, ready[name]]) if slots else []
     return {name: Expected(_known(begin[name]), _known(ready[name])) for name in ready}
-
-
-def _before(ties: Mapping[str, Ties], name: str, left: Sequence[str]) -> bool:
-    """Whether somebody who waits comes before it."""
-    return any(one in left for one in ties.get(name, Ties()).before)
 
 
 def _there(members: Mapping[str, Member], ready: Mapping[str, float], name: str, now: float) -> float:
