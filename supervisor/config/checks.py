@@ -13,11 +13,10 @@ from pathlib import Path
 from supervisor.config.model import Config, DaemonConfig, HooksConfig, ServerConfig
 from supervisor.config.names import EVERYBODY, name_problem
 from supervisor.config.reader import Problems, join, nearest, shown
+from supervisor.config.web import header_problems, is_address
 from supervisor.profile import Profile, ProfileError, facts, load_profile, profile_names
 
 SOCKET_PATH_BYTES = 107  # sun_path of unix(7) without the terminating NUL
-_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
-_WEBHOOK = re.compile(r"https?://[!-~]+", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -128,11 +127,9 @@ def _hooks(hooks: HooksConfig) -> Iterator[tuple[str, str]]:
             yield f"hooks.{key}[0]", "expected the program to run, got an empty text"
         if any("\0" in word for word in command):
             yield f"hooks.{key}", "contains a NUL byte, which no argument can carry"
-    if hooks.webhook and not _WEBHOOK.fullmatch(hooks.webhook):
+    if hooks.webhook and not is_address(hooks.webhook):
         yield "hooks.webhook", 'expected an address such as "https://host/path"'  # not shown: it may be a secret
-    for name, value in hooks.headers.items():
-        if not _HEADER.fullmatch(name) or not value.isprintable() or not value.isascii():
-            yield join("hooks.headers", name), "expected a header's name and a value of printable ASCII characters"
+    yield from header_problems("hooks.headers", hooks.headers)
     if hooks.timeout_s <= 0:
         yield "hooks.timeout", "expected more than no time"
 

@@ -9,11 +9,10 @@ from supervisor.config.groups import GROUP_MARK, members
 from supervisor.config.model import Config, RouterConfig, RouterKind
 from supervisor.config.names import name_problem, there_is_no
 from supervisor.config.reader import Problems, join, shown
+from supervisor.config.web import header_problems, is_address
 
-_URL = re.compile(r"https?://[!-~]+", re.ASCII)
 _HOST = re.compile(r"[A-Za-z0-9._:\[\]-]+", re.ASCII)
 _UPSTREAM = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
-_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
 
 
 def routed(config: Config, router: RouterConfig) -> tuple[str, ...]:
@@ -57,9 +56,7 @@ def _problems(config: Config, router: RouterConfig) -> Iterator[tuple[str, str]]
         if seconds <= 0:
             yield key, "expected more than no time"
     yield from _place(router)
-    for name, value in router.headers.items():
-        if not _HEADER.fullmatch(name) or not value.isprintable() or not value.isascii():
-            yield join("headers", name), "expected a header's name and a value of printable ASCII characters"
+    yield from header_problems("headers", router.headers)
 
 
 def _unknown(name: str, config: Config) -> str:
@@ -70,7 +67,7 @@ def _unknown(name: str, config: Config) -> str:
 def _place(router: RouterConfig) -> Iterator[tuple[str, str]]:
     """Where the router is: an address for those that are asked, a file for nginx."""
     if router.kind is not RouterKind.NGINX:
-        if not _URL.fullmatch(router.url):
+        if not is_address(router.url):
             yield "url", 'expected an address such as "http://127.0.0.1:30000"'  # not shown: it may hold a secret
         if router.file:
             yield "file", f"is for routers of kind nginx; this one is of kind {router.kind}"
