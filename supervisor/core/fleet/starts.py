@@ -97,11 +97,15 @@ class Fleet:
         self._sweep(members)
         return [name for name, one in members.items() if self._heavy(name, one, now)]
 
+    def waiting(self, members: Mapping[str, Member], now: float) -> list[str]:
+        """Those who are to start and have no slot: the line first, then whoever waits for something else."""
+        line, starting = self.line(members), self.starting(members, now)
+        return [*line, *(name for name, one in members.items() if one.claiming and name not in (*line, *starting))]
+
     def forecast(self, members: Mapping[str, Member], now: float) -> dict[str, Expected]:
         """When each of those who are to start will begin and be ready, as far as earlier starts tell."""
-        line, starting = self.line(members), self.starting(members, now)
-        rest = [name for name, one in members.items() if one.claiming and name not in (*line, *starting)]
-        return forecast(self.rules.slots, self.rules.ties, members, starting, [*line, *rest], now)
+        starting, waiting = self.starting(members, now), self.waiting(members, now)
+        return forecast(self.rules.slots, self.rules.ties, members, starting, waiting, now)
 
     # --- slots -------------------------------------------------------------------------------------------------------
 

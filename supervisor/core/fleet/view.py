@@ -23,15 +23,14 @@ class FleetView(msgspec.Struct, frozen=True):
 
 def view(fleet: Fleet, members: dict[str, Member], now: float) -> FleetView:
     """Those who wait for a slot come first in `waiting`, in their order."""
-    line, starting = fleet.line(members), fleet.starting(members, now)
-    others = [name for name, one in members.items() if one.claiming and name not in (*line, *starting)]
+    starting = fleet.starting(members, now)
     stuck = [name for name, one in members.items() if one.state is State.STARTING and name not in starting]
     expected = fleet.forecast(members, now)
     known = [one.ready for one in expected.values() if one.ready is not None]
     return FleetView(
         slots=fleet.rules.slots,
         starting=(*starting, *stuck),
-        waiting=(*line, *others),
+        waiting=tuple(fleet.waiting(members, now)),
         ready_at=max(known, default=None),
         unknown=(*(name for name, one in expected.items() if one.ready is None), *stuck),
     )
