@@ -18,8 +18,10 @@ from supervisor.config.model import (
     DaemonConfig,
     DetectorsConfig,
     GroupConfig,
+    HooksConfig,
     LogConfig,
     RestartConfig,
+    RouterConfig,
     ServerConfig,
     ServingConfig,
     StopConfig,
@@ -69,6 +71,8 @@ SECTIONS = {
     "log": LogConfig,
     "serving": ServingConfig,
     "detectors": DetectorsConfig,
+    "hooks": HooksConfig,
+    "[router.NAME]": RouterConfig,
     "[group.NAME]": GroupConfig,
 }
 
