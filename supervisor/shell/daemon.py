@@ -225,7 +225,7 @@ class Daemon:
         self._views = Views(roster, self._devices, self._routing, self._fleet, self._ends)
         self._changes = Changes(roster, self._in_force, self._config_path, tasks, lambda: self._fleet.ties)
         await self._routing.open(stack, roster.doors, state / "routers", os.environ, self._tell_router)
-        site = Site(self._views.one, self._routing.missing, self._mates, self._ends.request)
+        site = Site(self._views.one, self._routing.missing, self._fleet.mates, self._ends.request)
         self._rolling = Rolling(
             *(roster, self._changes, site, self._hub, state / "rolling.json"),
             *(self._states.boot_id, self._tell_rolling),
@@ -384,11 +384,6 @@ class Daemon:
         self._events.add(clock.now(), server, f"router {now.name}", before.state, now.state, now.reason, 0)
         log.info("router", server=server, router=now.name, **{"from": before.state, "to": now.state}, reason=now.reason)
         self._hub.publish()
-
-    def _mates(self, server: str) -> tuple[str, ...]:
-        """Who restarts together with it."""
-        tied = self._fleet.ties.get(server)
-        return tied.mates if tied is not None else ()
 
     def _tell_rolling(self, server: str, before: str, after: str, reason: str) -> None:
         self._events.add(clock.now(), server, "rolling", before, after, reason, 0)

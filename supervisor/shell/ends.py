@@ -81,9 +81,7 @@ class Ends:
     async def _restart(self, name: str, event: RestartRequested) -> None:
         """Those who require it restart as well, and those whom it restarts together with."""
         known, members = self._keeper.ties, self._keeper.members()
-        mates = (
-            [mate for mate in known[name].mates if mate in members and members[mate].wanted] if name in known else []
-        )
+        mates = [mate for mate in self._keeper.mates(name) if mate in members and members[mate].wanted]
         needing = [
             other
             for one in (name, *mates)
@@ -144,7 +142,7 @@ class Ends:
     def changed(self, name: str, change: Announce) -> None:
         """A server's lifecycle has changed: its mates follow it, and those that it was missed by may come back."""
         loop = self._loop_of(name)
-        mates = self._keeper.ties[name].mates if name in self._keeper.ties else ()
+        mates = self._keeper.mates(name)
         if loop is not None and mates and (failure := _failure(loop, change)) is not None:
             self._keeper.held.update(mates)
             for mate in mates:
