@@ -103,9 +103,8 @@ class Rolling:
         return True
 
     def abandon(self, why: str) -> None:
-        """The servers are about to be stopped for another reason."""
-        if self._roll is not None and self._roll.state is RollState.RUNNING:
-            self._end(RollState.ABANDONED, why)
+        """The servers are about to be stopped for another reason; the one under way, if any, is over."""
+        self._end(RollState.ABANDONED, why)
 
     # --- one after another ---------------------------------------------------------------------------------------
 
@@ -126,8 +125,7 @@ class Rolling:
             if problem:
                 self._end(RollState.FAILED, f"{member.name}: {problem}")
                 return
-        if self._roll is not None and self._roll.state is RollState.RUNNING:
-            self._end(RollState.DONE, "")
+        self._end(RollState.DONE, "")
 
     async def _restart(self, member: Member, roll: Roll) -> str:
         """Why nobody is to follow, "" when the next may."""
@@ -286,7 +284,7 @@ def _reason(roll: Roll) -> str:
 
 
 def _serves(snapshot: ServerSnapshot | None) -> bool:
-    return snapshot is not None and snapshot.lifecycle.value == "running" and snapshot.readiness.value == "success"
+    return snapshot is not None and snapshot.healthy
 
 
 def _attempt_before(snapshot: ServerSnapshot | None) -> int:
