@@ -15,17 +15,9 @@ from supervisor.config import ServerConfig
 from supervisor.core.rolling import Roll, RollKind, RollState, summary
 from supervisor.shell.hub import Hub
 from supervisor.shell.rolling import Rolling, Site
-from supervisor.snapshot import FacetView, ServerSnapshot
+from tests.shell.made import snapshot
 
 LIMIT_S = 20.0
-
-
-def snapshot(name: str, lifecycle: str = "running", attempt: int = 1, goal: str = "up") -> ServerSnapshot:
-    unknown = FacetView("unknown", 0.0)
-    ready = FacetView("success" if lifecycle == "running" else "unknown", 0.0)
-    return ServerSnapshot(
-        *(name, 0.0, goal, FacetView(lifecycle, 0.0, "as told"), unknown, unknown, ready, unknown), attempt=attempt
-    )
 
 
 class Servers:
@@ -34,7 +26,7 @@ class Servers:
     def __init__(self, directory: Path, *names: str) -> None:
         self.hub = Hub()
         self.directory = directory
-        self.now = {name: snapshot(name) for name in names}
+        self.now = {name: snapshot(name, "running") for name in names}
         self.old = {name: ServerConfig(name, ("old",)) for name in names}
         self.asked: list[str] = []
         self.told: list[tuple[str, str]] = []
@@ -69,7 +61,8 @@ class Servers:
                 self.becomes(one, self.ends_in.pop(one, "running"))
 
     def becomes(self, name: str, lifecycle: str, attempt: int | None = None, goal: str = "up") -> None:
-        self.now[name] = snapshot(name, lifecycle, self.now[name].attempt if attempt is None else attempt, goal)
+        attempt = self.now[name].attempt if attempt is None else attempt
+        self.now[name] = snapshot(name, lifecycle, "as told", attempt=attempt, goal=goal)
         self.hub.publish()
 
     def tell(self, server: str, before: str, after: str, reason: str) -> None:
@@ -101,6 +94,18 @@ class Servers:
         assert rolling.last is not None
         return rolling.last
 
+    async def first_under_way(self, rolling: Rolling, kind: RollKind = RollKind.RESTART) -> None:
+        """anna has asked for a and b; a is ended and does not get ahead."""
+        self.holds = {"a"}
+        rolling.begin(kind, ["a", "b"], "anna", 30.0)
+        await self.until(lambda: self.now["a"].attempt == 2)
+
+    async def rolled(self, kind: RollKind, *names: str) -> Roll:
+        """A rolling that anna has asked for, from its begin to its end."""
+        async with self.rolling() as rolling:
+            rolling.begin(kind, names, "anna", 30.0)
+            return await self.over(rolling)
+
 
 def states(roll: Roll) -> list[str]:
     return [f"{one.name} {one.state}{one.reason and f': {one.reason}'}" for one in roll.members]
@@ -109,9 +114,7 @@ def states(roll: Roll) -> list[str]:
 async def test_one_after_another_each_with_its_grace(tmp_path: Path) -> None:
     servers = Servers(tmp_path, "a", "b", "c")
     servers.becomes("b", "stopped", goal="down")
-    async with servers.rolling() as rolling:
-        rolling.begin(RollKind.RESTART, ["c", "b", "a"], "anna", 30.0)
-        roll = await servers.over(rolling)
+    roll = await servers.rolled(RollKind.RESTART, "c", "b", "a")
     assert servers.asked == ["c: RestartRequested 30", "a: RestartRequested 30"]
     assert states(roll) == ["c done", "b skipped: it is not wanted up", "a done"]
     assert (roll.state, summary(roll)) == (RollState.DONE, "rolling restart done: 2 of 3 done, skipped b")
@@ -123,10 +126,8 @@ async def test_one_after_another_each_with_its_grace(tmp_path: Path) -> None:
 
 async def test_the_next_one_waits_until_the_routers_have_it_again(tmp_path: Path) -> None:
     servers = Servers(tmp_path, "a", "b")
-    servers.holds = {"a"}
     async with servers.rolling(join_limit_s=LIMIT_S) as rolling:
-        rolling.begin(RollKind.RESTART, ["a", "b"], "anna", 30.0)
-        await servers.until(lambda: servers.now["a"].attempt == 2)
+        await servers.first_under_way(rolling)
         servers.absent["a"] = "router front: joining"
         servers.becomes("a", "running")
         await anyio.sleep(0.05)  # for what must not happen there is no event to wait for
@@ -138,10 +139,8 @@ async def test_the_next_one_waits_until_the_routers_have_it_again(tmp_path: Path
 
 async def test_a_healthy_server_that_no_router_takes_is_a_failure(tmp_path: Path) -> None:
     servers = Servers(tmp_path, "a", "b")
-    servers.holds = {"a"}
     async with servers.rolling() as rolling:
-        rolling.begin(RollKind.RESTART, ["a", "b"], "anna", 30.0)
-        await servers.until(lambda: servers.now["a"].attempt == 2)
+        await servers.first_under_way(rolling)
         servers.absent["a"] = "router front: joining"
         servers.becomes("a", "running")
         roll = await servers.over(rolling)
@@ -153,9 +152,7 @@ async def test_a_healthy_server_that_no_router_takes_is_a_failure(tmp_path: Path
 async def test_a_serving_server_is_left_alone_when_its_router_cannot_be_told(tmp_path: Path) -> None:
     servers = Servers(tmp_path, "a", "b")
     servers.absent["a"] = "router front: unreachable, nobody listens"
-    async with servers.rolling() as rolling:
-        rolling.begin(RollKind.RESTART, ["a", "b"], "anna", 30.0)
-        roll = await servers.over(rolling)
+    roll = await servers.rolled(RollKind.RESTART, "a", "b")
     assert servers.asked == []
     assert states(roll)[0] == "a failed: router front: unreachable, nobody listens; it was left as it is"
 
@@ -163,19 +160,15 @@ async def test_a_serving_server_is_left_alone_when_its_router_cannot_be_told(tmp
 async def test_it_stops_at_the_first_failure(tmp_path: Path) -> None:
     servers = Servers(tmp_path, "a", "b")
     servers.ends_in["a"] = "backoff"
-    async with servers.rolling() as rolling:
-        rolling.begin(RollKind.RESTART, ["a", "b"], "anna", 30.0)
-        roll = await servers.over(rolling)
+    roll = await servers.rolled(RollKind.RESTART, "a", "b")
     assert states(roll) == ["a failed: its start failed: as told", "b untouched"]
     assert servers.asked == ["a: RestartRequested 30"]
 
 
 async def test_somebody_who_stops_it_ends_it(tmp_path: Path) -> None:
     servers = Servers(tmp_path, "a", "b")
-    servers.holds = {"a"}
     async with servers.rolling() as rolling:
-        rolling.begin(RollKind.RESTART, ["a", "b"], "anna", 30.0)
-        await servers.until(lambda: servers.now["a"].attempt == 2)
+        await servers.first_under_way(rolling)
         servers.becomes("a", "stopping", goal="down")
         assert states(await servers.over(rolling)) == ["a failed: somebody wants it down", "b untouched"]
 
@@ -183,20 +176,16 @@ async def test_somebody_who_stops_it_ends_it(tmp_path: Path) -> None:
 async def test_a_group_that_lives_together_restarts_once(tmp_path: Path) -> None:
     servers = Servers(tmp_path, "a", "b", "c")
     servers.mates = {"a": ("b",), "b": ("a",)}
-    async with servers.rolling() as rolling:
-        rolling.begin(RollKind.RESTART, ["a", "b", "c"], "anna", 30.0)
-        roll = await servers.over(rolling)
+    roll = await servers.rolled(RollKind.RESTART, "a", "b", "c")
     assert states(roll) == ["a done", "b done: it has restarted together with a", "c done"]
     assert servers.asked == ["a: RestartRequested 30", "c: RestartRequested 30"]
 
 
 async def test_one_at_a_time_and_cancelled_after_the_one_under_way(tmp_path: Path) -> None:
     servers = Servers(tmp_path, "a", "b")
-    servers.holds = {"a"}
     async with servers.rolling() as rolling:
         assert not rolling.cancel("anna")
-        rolling.begin(RollKind.RESTART, ["a", "b"], "anna", 30.0)
-        await servers.until(lambda: servers.now["a"].attempt == 2)
+        await servers.first_under_way(rolling)
         with pytest.raises(
             ChangeRefusedError, match="cannot begin: a rolling restart running: 0 of 2 done, a under way"
         ):
@@ -215,9 +204,7 @@ async def test_one_at_a_time_and_cancelled_after_the_one_under_way(tmp_path: Pat
 
 async def test_nobody_is_done_at_once(tmp_path: Path) -> None:
     servers = Servers(tmp_path)
-    async with servers.rolling() as rolling:
-        rolling.begin(RollKind.UPDATE, [], "anna", 30.0)
-        assert (await servers.over(rolling)).state is RollState.DONE
+    assert (await servers.rolled(RollKind.UPDATE)).state is RollState.DONE
 
 
 # --- updates ---------------------------------------------------------------------------------------------------------
@@ -226,9 +213,7 @@ async def test_nobody_is_done_at_once(tmp_path: Path) -> None:
 async def test_an_update_that_fails_gets_the_old_configuration_back(tmp_path: Path) -> None:
     servers = Servers(tmp_path, "a", "b")
     servers.ends_in["a"] = "fatal"
-    async with servers.rolling() as rolling:
-        rolling.begin(RollKind.UPDATE, ["a", "b"], "anna", 30.0)
-        roll = await servers.over(rolling)
+    roll = await servers.rolled(RollKind.UPDATE, "a", "b")
     assert servers.asked == ["a: new configuration", "a: old configuration"]
     assert states(roll) == ["a rolled-back: fatal: as told", "b untouched"]
     assert roll.note == "a: fatal: as told; it runs with its old configuration again"
@@ -238,9 +223,7 @@ async def test_a_server_that_did_not_serve_before_is_not_put_back(tmp_path: Path
     servers = Servers(tmp_path, "a")
     servers.becomes("a", "backoff")
     servers.ends_in["a"] = "fatal"
-    async with servers.rolling() as rolling:
-        rolling.begin(RollKind.UPDATE, ["a"], "anna", 30.0)
-        assert states(await servers.over(rolling)) == ["a failed: fatal: as told"]
+    assert states(await servers.rolled(RollKind.UPDATE, "a")) == ["a failed: fatal: as told"]
     assert servers.asked == ["a: new configuration"]
 
 
@@ -251,9 +234,7 @@ async def test_the_old_configuration_may_fail_as_well(tmp_path: Path) -> None:
             super().restart(name)
 
     servers = Cursed(tmp_path, "a")
-    async with servers.rolling() as rolling:
-        rolling.begin(RollKind.UPDATE, ["a"], "anna", 30.0)
-        roll = await servers.over(rolling)
+    roll = await servers.rolled(RollKind.UPDATE, "a")
     assert states(roll) == ["a failed: fatal: as told; and with its old configuration: fatal: as told"]
 
 
@@ -263,9 +244,7 @@ async def test_what_costs_no_restart_and_what_cannot_be_changed(tmp_path: Path) 
             return Applied(name, "changed") if name == "a" else Applied(name, "failed", "it cannot be killed")
 
     servers = Changing(tmp_path, "a", "b", "c")
-    async with servers.rolling() as rolling:
-        rolling.begin(RollKind.UPDATE, ["a", "b", "c"], "anna", 30.0)
-        roll = await servers.over(rolling)
+    roll = await servers.rolled(RollKind.UPDATE, "a", "b", "c")
     assert states(roll) == ["a done: changed", "b failed: it cannot be killed", "c untouched"]
 
 
@@ -274,10 +253,8 @@ async def test_what_costs_no_restart_and_what_cannot_be_changed(tmp_path: Path) 
 
 async def begun(servers: Servers, kind: RollKind) -> None:
     """A rolling whose first server is under way when the daemon dies."""
-    servers.holds = {"a"}
     async with servers.rolling() as rolling:
-        rolling.begin(kind, ["a", "b"], "anna", 30.0)
-        await servers.until(lambda: servers.now["a"].attempt == 2)
+        await servers.first_under_way(rolling, kind)
     servers.holds.clear()
 
 
@@ -318,10 +295,8 @@ async def test_what_cannot_go_on_is_told_as_abandoned(tmp_path: Path, kind: Roll
 
 async def test_an_end_of_the_daemon_abandons_it(tmp_path: Path) -> None:
     servers = Servers(tmp_path, "a", "b")
-    servers.holds = {"a"}
     async with servers.rolling() as rolling:
-        rolling.begin(RollKind.RESTART, ["a", "b"], "anna", 30.0)
-        await servers.until(lambda: servers.now["a"].attempt == 2)
+        await servers.first_under_way(rolling)
         rolling.abandon("the daemon was asked to end")
         servers.becomes("a", "stopping", goal="down")
         await anyio.sleep(0.05)
@@ -337,6 +312,4 @@ async def test_a_broken_record_and_a_full_disk_cost_only_the_memory(tmp_path: Pa
         await servers.until((tmp_path / "rolling.broken").exists)
         assert rolling.last is None
     lost = Servers(tmp_path / "rolling.broken", "a")  # a file is no directory
-    async with lost.rolling() as rolling:
-        rolling.begin(RollKind.RESTART, ["a"], "anna", 30.0)
-        assert (await lost.over(rolling)).state is RollState.DONE
+    assert (await lost.rolled(RollKind.RESTART, "a")).state is RollState.DONE

@@ -13,18 +13,12 @@ from supervisor.config import Config, RouterConfig, RouterKind, ServerConfig
 from supervisor.shell.hub import Hub
 from supervisor.shell.router import Door
 from supervisor.shell.routing import Routing
-from supervisor.snapshot import FacetView, RouterView, ServerSnapshot
+from supervisor.snapshot import FacetView, RouterView
 from tests.edge.gateway import FakeGateway, listening
 from tests.edge.web import response
+from tests.shell.made import snapshot
 
 LIMIT_S = 10.0
-
-
-def snapshot(name: str, lifecycle: str = "running", readiness: str = "success") -> ServerSnapshot:
-    unknown = FacetView("unknown", 0.0)
-    return ServerSnapshot(
-        name, 0.0, "up", FacetView(lifecycle, 0.0), unknown, unknown, FacetView(readiness, 0.0), unknown
-    )
 
 
 class Site:
@@ -41,7 +35,7 @@ class Site:
     def has(self, name: str, lifecycle: str = "running", readiness: str = "success") -> str:
         """Where the server is."""
         port = 30001 + ord(name) - ord("a")
-        self.doors[name] = Door("", port, "", "", snapshot(name, lifecycle, readiness))
+        self.doors[name] = Door("", port, "", "", snapshot(name, lifecycle, readiness=FacetView(readiness, 0.0)))
         self.hub.publish()
         return f"http://127.0.0.1:{port}"
 
