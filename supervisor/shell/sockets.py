@@ -96,13 +96,13 @@ def _of_systemd(environment: Mapping[str, str], handover: Handover | None) -> li
     """Its numbers are those of the first start: after an upgrade the handover knows them."""
     if handover is None:
         return listeners.activated(environment, os.getpid())
-    return [_taken_over(one.descriptor) for one in handover.sockets if not one.owned]
+    return [listeners.taken_over(one.descriptor) for one in handover.sockets if not one.owned]
 
 
 def _kept(daemon: DaemonConfig, handover: Handover) -> list[socket.socket]:
     """Our own that are still where the configuration wants them; the others are closed, and a socket's file removed."""
     kept = []
-    for listener in [_taken_over(one.descriptor) for one in handover.sockets if one.owned]:
+    for listener in [listeners.taken_over(one.descriptor) for one in handover.sockets if one.owned]:
         if _is_wanted(listener, daemon):
             kept.append(listener)
         else:
@@ -121,12 +121,6 @@ def give_up(listener: socket.socket) -> None:
     listener.close()
     if file:
         Path(file).unlink(missing_ok=True)
-
-
-def _taken_over(descriptor: int) -> socket.socket:
-    listener = socket.socket(fileno=descriptor)
-    listener.setblocking(False)
-    return listener
 
 
 def _among(sockets: list[socket.socket], *families: int) -> bool:
