@@ -6,6 +6,7 @@ The simulator imports the standard library alone and must start fast, hence Name
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from enum import Enum
@@ -71,6 +72,12 @@ def parse_scenario(text: str) -> Scenario:
 def parse_scenarios(texts: Iterable[str]) -> tuple[Scenario, ...]:
     """Each text may hold several scenarios joined by `;` (an environment variable has room for one text)."""
     return tuple(parse_scenario(part) for text in texts for part in text.split(";") if part.strip())
+
+
+def slowness(scenarios: Iterable[Scenario], phase: str) -> float:
+    """How many times as long the phase takes."""
+    slow = (one.factor for one in scenarios if one.kind is Kind.SLOW and one.phase in ("", phase))
+    return math.prod(slow, start=1.0)
 
 
 def claim_once(scenarios: Iterable[Scenario]) -> tuple[Scenario, ...]:

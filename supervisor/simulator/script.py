@@ -16,7 +16,7 @@ from supervisor.simulator.failures import launcher_traceback as launcher_text
 from supervisor.simulator.layout import Rank, local_ranks
 from supervisor.simulator.options import Options
 from supervisor.simulator.plan import LOCAL_PHASES, MAIN, Emission, Fate, FateKind, Plan, RankPlan, StepPlan
-from supervisor.simulator.scenario import Kind, Scenario, ScenarioError
+from supervisor.simulator.scenario import Kind, Scenario, ScenarioError, slowness
 from supervisor.simulator.steps import Step, StepWriter
 
 LAUNCHER_PHASES = ("launch", "tokenizer", "warmup")
@@ -32,7 +32,7 @@ def make_plan(options: Options) -> Plan:
     ranks = local_ranks(options, dialect)
     steps = _steps(options, dialect)
     _check(options.scenarios, ranks, steps)
-    launch_s = options.seconds("launch") * factor(options.scenarios, "launch", None)
+    launch_s = options.seconds("launch") * slowness(options.scenarios, "launch")
     main, fate = _launcher_script(options, dialect, launch_s)
     plans = tuple(_group_plans(options, steps, ranks, launch_s + 0.4, chosen))
     ready_s = max(plan.steps[-1].end_s for plan in plans)
@@ -61,16 +61,6 @@ def _check(scenarios: Iterable[Scenario], ranks: tuple[Rank, ...], steps: tuple[
             raise ScenarioError(f"cannot play rank {scenario.rank!r}: this run has {names}")
         if scenario.cause and scenario.cause not in CAUSES:
             raise ScenarioError(f"cannot play cause {scenario.cause!r}: known are {' '.join(CAUSES)}")
-
-
-def factor(scenarios: Iterable[Scenario], phase: str, rank: Rank | None) -> float:
-    """How many times as long the phase takes; a rank of None is slowed by whatever slows any."""
-    slowness = 1.0
-    for scenario in scenarios:
-        slows = scenario.kind is Kind.SLOW and scenario.phase in ("", phase)
-        if slows and (rank is None or rank.matches(scenario.rank)):
-            slowness *= scenario.factor
-    return slowness
 
 
 # --- the launcher
@@ -198,7 +188,8 @@ def _group_plans(
 
 def _step_plan(options: Options, piece: _Slice, rank: Rank, begin_s: float, chosen: random.Random) -> StepPlan:
     step = piece.step
-    seconds = step.seconds * piece.share * factor(options.scenarios, step.phase, rank)
+    concerned = (one for one in options.scenarios if rank.matches(one.rank))
+    seconds = step.seconds * piece.share * slowness(concerned, step.phase)
     skew_s = chosen.uniform(0.0, min(_MAX_SKEW_S, step.seconds * 0.06, seconds * 0.4))
     start_s, length_s = begin_s + skew_s, seconds - skew_s
     beats = [beat for beat in step.beats if piece.holds(beat.at) and (beat.who is Who.ALL or rank.leads_group)]

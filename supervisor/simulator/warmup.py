@@ -11,8 +11,7 @@ from typing import NoReturn
 from supervisor.simulator import texts
 from supervisor.simulator.engine import Engine, Status
 from supervisor.simulator.plan import Fate, FateKind, Plan
-from supervisor.simulator.scenario import Kind, Scenario
-from supervisor.simulator.script import factor
+from supervisor.simulator.scenario import Kind, Scenario, slowness
 
 _TRIES = 120
 _PATIENCE_S = 5.0
@@ -35,7 +34,7 @@ def warm_up(engine: Engine, plan: Plan, give_up: Callable[[], NoReturn]) -> None
         engine.handlers_installed = True
         if plan.warmup_fate:
             _meet(engine, plan.warmup_fate, give_up)
-        warmup_s = options.seconds("warmup") * factor(options.scenarios, "warmup", None)
+        warmup_s = options.seconds("warmup") * slowness(options.scenarios, "warmup")
         engine.clock.sleep(max(0.0, warmup_s - 0.5 - _WAIT_FOR_DECODE_S))
         for _ in engine.generate(_WARMUP_PROMPT, _WARMUP_TOKENS):
             pass

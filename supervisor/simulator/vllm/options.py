@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from supervisor.simulator.scenario import Kind, Scenario, ScenarioError, parse_scenarios
+from supervisor.simulator.scenario import Kind, Scenario, ScenarioError, parse_scenarios, slowness
 
 # Seconds per phase of a start with a warm compile cache.
 PHASE_SECONDS: Mapping[str, float] = {
@@ -35,11 +35,8 @@ class Options(NamedTuple):
 
     def seconds(self, phase: str) -> float:
         """Unscaled seconds of a phase, with the slowness that a scenario gives it."""
-        slowness = 1.0
-        for one in self.scenarios:
-            if one.kind is Kind.SLOW and one.phase in ("", phase):
-                slowness *= one.factor
-        return dict(self.phase_seconds).get(phase, PHASE_SECONDS[phase]) * slowness
+        seconds = dict(self.phase_seconds).get(phase, PHASE_SECONDS[phase])
+        return seconds * slowness(self.scenarios, phase)
 
     @property
     def phases(self) -> tuple[str, ...]:
