@@ -221,8 +221,9 @@ class ApiServer:
             identity = str(self._count)
             self._waiting[identity] = queue
         try:
-            if self._core is not None and not self._dead:
-                self._core.send(f"G {identity} {wanted}".encode())
+            if self._core is None or self._dead:
+                return []
+            self._core.send(f"G {identity} {wanted}".encode())
             counts = []
             while (count := queue.get()) != _DONE:
                 counts.append(count)
