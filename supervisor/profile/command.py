@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -89,26 +88,22 @@ def api_key(profile: Profile, command: Sequence[str]) -> str:
 
 def recognises(profile: Profile, command: Sequence[str]) -> bool:
     """Whether the command starts this engine (behind wrappers such as numactl or env, too)."""
-    words = [word.rsplit("/", 1)[-1] for word in command]
-    if any(word in profile.command.modules for word in _modules(command)):
-        return True
-    phrases = [program.split() for program in profile.command.programs]
-    return any(words[at : at + len(phrase)] == phrase for phrase in phrases for at in range(len(words)))
+    return any(_ends_of_name(profile, command))
 
 
 def _first_word(profile: Profile, command: Sequence[str]) -> str:
     """The word behind the engine's program or module, "" when it is an option or there is none."""
-    words = [word.rsplit("/", 1)[-1] for word in command]
-    phrases = [program.split() for program in profile.command.programs]
-    phrases += [["-m", module] for module in profile.command.modules]
-    found = [(at, phrase) for phrase in phrases for at in range(len(words)) if words[at : at + len(phrase)] == phrase]
-    ends = (at + len(phrase) for at, phrase in found)
-    following = next((command[end] for end in ends if end < len(command)), "")
+    following = next((command[end] for end in _ends_of_name(profile, command) if end < len(command)), "")
     return "" if following.startswith("-") else following
 
 
-def _modules(command: Sequence[str]) -> list[str]:
-    return [after for before, after in itertools.pairwise(command) if before == "-m"]
+def _ends_of_name(profile: Profile, command: Sequence[str]) -> Iterator[int]:
+    """Where the words begin that follow the engine's program or module; never 0."""
+    words = [word.rsplit("/", 1)[-1] for word in command]
+    phrases = [program.split() for program in profile.command.programs]
+    phrases += [["-m", module] for module in profile.command.modules]
+    for phrase in phrases:
+        yield from (at + len(phrase) for at in range(len(words)) if words[at : at + len(phrase)] == phrase)
 
 
 def _flags(command: Sequence[str]) -> dict[str, str]:
