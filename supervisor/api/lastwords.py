@@ -1,8 +1,9 @@
-"""What is left of a past attempt's log, for whoever tells of its failure: its files, and its last lines."""
+"""What is left of an attempt's log, for whoever tells of its failure: its files, and its last lines."""
 
 from __future__ import annotations
 
 import os
+import re
 
 from supervisor.api.logs import ArchivedLog, LogFile, open_log
 from supervisor.edge.archive import attempt_of, log_bytes, segments
@@ -10,6 +11,8 @@ from supervisor.edge.archive import attempt_of, log_bytes, segments
 LINES = 5
 _BYTES = 16 * 1024
 _LINE_LETTERS = 300
+_LINE_END = re.compile(rb"[\r\n]+")
+_SAYS_NOTHING = b" \t\v\f\0"  # also the hole that an archived beginning leaves
 
 
 def last_words(path: str) -> tuple[str, ...]:
@@ -20,8 +23,13 @@ def last_words(path: str) -> tuple[str, ...]:
             data = _read(log, begin)
     except OSError:
         return ()  # removed by age, or by somebody: a story is told without it
-    lines = [line.strip() for line in data.decode("utf-8", "replace").replace("\r", "\n").split("\n")]
-    return tuple(line[:_LINE_LETTERS] for line in lines[1 if begin else 0 :] if line)[-LINES:]
+    return tuple(line.strip()[:_LINE_LETTERS] for line in last_lines(data, LINES, whole=begin == 0))
+
+
+def last_lines(data: bytes, count: int, *, whole: bool) -> list[str]:
+    """The last ones that say something; the first of a piece that begins in the middle is no line."""
+    lines = [line for line in _LINE_END.split(data)[0 if whole else 1 :] if line.strip(_SAYS_NOTHING)]
+    return [line.decode("utf-8", "replace") for line in lines[-count:]]
 
 
 def archived_as(path: str) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Mapping
 from weakref import WeakKeyDictionary
 
@@ -11,12 +10,12 @@ import anyio
 import anyio.to_thread
 
 from supervisor.api.control import Control
+from supervisor.api.lastwords import last_lines
 from supervisor.api.logs import LogFile
 
 LINES = 12
 BYTES = 8192  # of each log: progress bars come many to a line
 LIMIT_S = 1.0
-_LINE_END = re.compile(rb"[\r\n]+")
 
 # One thread for all: a disk that hangs must not use up those that others wait for.
 _one_at_a_time: WeakKeyDictionary[Control, anyio.CapacityLimiter] = WeakKeyDictionary()
@@ -35,11 +34,6 @@ def _read(paths: Mapping[str, str]) -> dict[str, str]:
     found = {}
     for name, path in paths.items():
         with contextlib.suppress(OSError), LogFile(path) as log:  # not made yet, or not ours to read
-            found[name] = last_lines(log.read(max(0, log.size - BYTES), BYTES), whole=log.size <= BYTES)
+            end = log.read(max(0, log.size - BYTES), BYTES)
+            found[name] = "\n".join(last_lines(end, LINES, whole=log.size <= BYTES))
     return found
-
-
-def last_lines(data: bytes, *, whole: bool) -> str:
-    """The last ones that say something; the first of a piece that begins in the middle is no line."""
-    lines = [line for line in _LINE_END.split(data)[0 if whole else 1 :] if line.strip(b" \t\0")]
-    return "\n".join(line.decode("utf-8", "replace") for line in lines[-LINES:])

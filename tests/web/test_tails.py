@@ -10,7 +10,8 @@ import httpx
 import msgspec
 import pytest
 
-from supervisor.web.tails import BYTES, LINES, last_lines, tails
+from supervisor.api.lastwords import last_lines
+from supervisor.web.tails import BYTES, LINES, tails
 from tests.api.conftest import connected
 from tests.api.fake import FakeControl, served, served_on_tcp
 from tests.metrics import fleet
@@ -22,11 +23,11 @@ def logging(path: Path) -> FakeControl:
 
 def test_the_last_lines_that_say_something() -> None:
     said = [f"line {number}" for number in range(30)]
-    assert last_lines("\n".join(said).encode(), whole=True).split("\n") == said[-LINES:]
-    assert last_lines(b"middle of one\nwhole\n\n \n", whole=False) == "whole"
-    assert last_lines(b"25%\r50%\r\ndone\n", whole=True) == "25%\n50%\ndone"
-    assert last_lines(b"\0\0\0\n\xff\n", whole=True) == "\ufffd", "a hole, and bytes that are no text"
-    assert last_lines(b"", whole=True) == ""
+    assert last_lines("\n".join(said).encode(), LINES, whole=True) == said[-LINES:]
+    assert last_lines(b"middle of one\nwhole\n\n \n", LINES, whole=False) == ["whole"]
+    assert last_lines(b"25%\r50%\r\ndone\n", LINES, whole=True) == ["25%", "50%", "done"]
+    assert last_lines(b"\0\0\0\n\xff\n", LINES, whole=True) == ["\ufffd"], "a hole, and bytes that are no text"
+    assert last_lines(b"", LINES, whole=True) == []
 
 
 async def test_each_server_that_has_a_log(tmp_path: Path) -> None:
