@@ -105,7 +105,7 @@ async def test_tokens_and_passwords_that_the_log_names_are_hidden(tmp_path: Path
     text = "Authorization: Bearer S3CRET-1\ncannot open https://user:S3CRET@host/x\nnext\n"
     kept = await keep(ASKED, str(tmp_path / "b/7"), Facts("kimi", (), (Part("log", lambda: {"log-tail.txt": text}),)))
     shown = "Authorization: Bearer ***\ncannot open https://user:***@host/x\nnext\n"
-    assert files(kept)["log-tail.txt"].replace("*** ***", "Bearer ***") == shown
+    assert files(kept)["log-tail.txt"] == shown
 
 
 async def test_an_earlier_bundle_is_never_written_over(tmp_path: Path) -> None:
