@@ -169,7 +169,7 @@ async def test_a_py_spy_that_hangs_costs_its_limit_and_leaves_nothing_behind(sta
     assert any("no answer within" in line for line in told)
     assert any("not tried: py-spy hangs" in line for line in told)
     groups = {int(group) for group in (tmp_path / "pids").read_text().split()}
-    assert not [one for one in all_processes() if one.group in groups and one.alive]
+    await until(lambda: not [one for one in all_processes() if one.group in groups and one.alive])
 
 
 async def test_a_py_spy_that_never_stops_talking_is_cut(start: Starter, tmp_path: Path) -> None:
