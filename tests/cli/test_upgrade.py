@@ -75,6 +75,8 @@ for answer in ({"pid": os.getpid()}, {"before": "1", "after": "2", "upgrades": 0
 """
 
 
-async def test_it_is_refused_over_several_hosts_and_unknown_options(sglctl: Sglctl) -> None:
+async def test_it_is_refused_over_several_hosts_with_a_wrong_time_and_without_a_daemon(sglctl: Sglctl) -> None:
+    hosts = ("-H", "ssh://a", "-H", "ssh://b")
+    assert await sglctl(*hosts, "upgrade") == (2, "", "error: several hosts are for status alone\n")
     assert (await sglctl("upgrade", "--timeout", "soon")).code == 2
     assert (await sglctl("upgrade", socket="/nonexistent")).code == 4
