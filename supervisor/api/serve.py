@@ -45,7 +45,7 @@ class Binding:
     @property
     def lost(self) -> bool:
         """Whether the file of our socket is not there any more, or is another one: nobody new can come by it."""
-        return bool(self.path) and _inode(self.path) not in {self.inode} - {0}
+        return bool(self.path) and (not self.inode or _inode(self.path) != self.inode)
 
     def leave_file(self) -> None:
         """Somebody else goes on with a duplicate of the listener: the end of `serving` does not remove its file."""
@@ -220,9 +220,5 @@ class ControlProtocol(H11Protocol):
 
 def _remove_file(binding: Binding) -> None:
     """Remove our socket's file unless another daemon has replaced it meanwhile."""
-    place = Path(binding.path)
-    try:
-        if binding.path and place.lstat().st_ino == binding.inode:
-            place.unlink()
-    except FileNotFoundError:
-        return
+    if binding.path and not binding.lost:
+        Path(binding.path).unlink(missing_ok=True)
