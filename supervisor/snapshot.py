@@ -233,3 +233,8 @@ class ServerSnapshot(msgspec.Struct, frozen=True):
     ends: str = ""  # whose end is waited for until this one is ended
     drain: DrainView | None = None  # while it drains
     routers: tuple[RouterView, ...] = ()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether requests may be sent to it."""
+        return self.lifecycle.value == "running" and self.readiness.value == "success"

@@ -52,7 +52,7 @@ def state_of(snapshot: ServerSnapshot) -> State:
 
 def is_healthy(snapshot: ServerSnapshot) -> bool:
     """Whether requests may be sent to it."""
-    return snapshot.lifecycle.value == "running" and snapshot.readiness.value == "success"
+    return snapshot.healthy
 
 
 def describe(snapshot: ServerSnapshot, clock: Clock) -> str:

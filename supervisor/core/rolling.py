@@ -134,7 +134,7 @@ def judge(before: int, snapshot: ServerSnapshot | None, missing: str) -> Done | 
         return Wait()
     if snapshot.attempt > before + 1 or lifecycle.value not in ("starting", "running"):
         return Failed(f"its start failed: {_why(snapshot)}")
-    if lifecycle.value == "running" and snapshot.readiness.value == "success":
+    if snapshot.healthy:
         return Wait(healthy=True) if missing else Done()
     return Wait()
 
