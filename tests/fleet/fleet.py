@@ -152,6 +152,8 @@ class Fleet:
             seat.watch.excuse(self.now)
         self._perform(seat, out)
         seat.watch.check(seat.server, self.host.living(seat.name), self.now)
+        if out:
+            check_facts(seat.server)
 
     def _save(self, seat: Seat) -> None:
         saved = replace(seat.server.save(BOOT), devices=self._book.leased(seat.name))
@@ -519,7 +521,6 @@ class Fleet:
                 self.tell(seat, e.StopRequested("test"))
             self.until(self.now + 500.0)
         for seat in self.seats:
-            check_facts(seat.server)
             hold(seat.server.state is State.STOPPED, f"{seat.name} ends {seat.server.state}, which is not stopped")
             hold(not self._book.leased(seat.name), f"{seat.name} is stopped and has devices")
         hold(not self.host.trees, "all are stopped and a process lives")

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 
-from msgspec.structs import replace
+import msgspec
 
 from supervisor import actions as a
 from supervisor import events as e
 from supervisor.core.lifecycle import RESTING, TABLE, State
 from supervisor.core.server import Server
 from supervisor.core.settings import Settings
+from supervisor.saved import SavedServer
 from tests.fleet.host import Tree
 from tests.fleet.plans import LEAST_PATIENCE_S
 
@@ -218,7 +219,8 @@ def check_facts(server: Server) -> None:
     hold(facts.budget_remaining >= 0, "no negative budget")
     hold(facts.lifecycle.value != State.RUNNING or facts.ready_since is not None, "running since some moment")
     saved = server.save("boot")
-    hold(replace(saved) == saved, "a record equals itself")
+    read = msgspec.json.decode(msgspec.json.encode(saved), type=SavedServer)
+    hold(read == saved, "a record survives JSON")
 
 
 def check_json(event: e.AnyEvent, out: list[a.AnyAction]) -> None:
