@@ -23,17 +23,26 @@ Post = Callable[[AnyEvent], Awaitable[None]]
 
 _GREW_EVERY_S = 1.0
 _PAUSE_S = 1.0
-_DRAIN_LIMIT_S = 5.0
+DRAIN_LIMIT_S = 5.0
 
 
 class LogFeed:
     """Reads one attempt's log from `offset` on. `run` until cancelled, then `drain` for the last words."""
 
-    def __init__(self, path: str, attempt: int, profile: Profile, post: Post, offset: int = 0) -> None:
+    def __init__(
+        self,
+        path: str,
+        attempt: int,
+        profile: Profile,
+        post: Post,
+        offset: int = 0,
+        drain_limit_s: float = DRAIN_LIMIT_S,
+    ) -> None:
         self.path = path
         self.offset = offset
         self.attempt = attempt
         self._post = post
+        self._drain_limit_s = drain_limit_s
         self._reader = LiveReader(profile, attempt, offset)
         self._steps: Iterator[list[LineMatched]] = iter(())  # what is still to be read of the present chunk …
         self._untold: deque[LineMatched] = deque()  # … and to be posted; a cancelled task leaves it to `drain`
@@ -84,7 +93,7 @@ class LogFeed:
         self._scope.cancel()
         self._pause_scope.cancel()
         await self._idle.wait()  # bounded: the task only has to leave its own scope
-        with anyio.move_on_after(_DRAIN_LIMIT_S, shield=True):
+        with anyio.move_on_after(self._drain_limit_s, shield=True):
             await self._tell()
             await self._rest()
             await self._tell_last_growth()

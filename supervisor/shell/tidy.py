@@ -20,9 +20,17 @@ log = structlog.get_logger()
 _lookups = anyio.CapacityLimiter(2)  # those that hang must not use up the threads that others wait for
 
 
-async def tidy(rules: tuple[LeftoverRule, ...], config: ServerConfig, pids: Iterable[int]) -> None:
-    """`pids` are all that were seen in the tree: files that name any other process are nobody's business of ours."""
-    owner = await _looked_up(config.user) if rules else None
+async def tidy(
+    rules: tuple[LeftoverRule, ...],
+    config: ServerConfig,
+    pids: Iterable[int],
+    limit_s: float = leftovers.LOOK_LIMIT_S,
+) -> None:
+    """`pids` are all that were seen in the tree: files that name any other process are nobody's business of ours.
+
+    `limit_s` bounds the look-up of the server's user.
+    """
+    owner = await _looked_up(config.user, limit_s) if rules else None
     if owner is None:
         return
     removed = await leftovers.remove(rules, owner, frozenset(pids))
@@ -31,9 +39,9 @@ async def tidy(rules: tuple[LeftoverRule, ...], config: ServerConfig, pids: Iter
         log.info("leftover files removed", server=config.name, files=removed.count, freed=freed, refused=refused)
 
 
-async def _looked_up(user: str | None) -> int | None:
+async def _looked_up(user: str | None, limit_s: float) -> int | None:
     """None as well when the name is looked up over a network that does not answer: the end of a tree is not held up."""
-    with anyio.move_on_after(leftovers.LOOK_LIMIT_S):
+    with anyio.move_on_after(limit_s):
         return await anyio.to_thread.run_sync(_owner, user, abandon_on_cancel=True, limiter=_lookups)
     log.warning("leftover files stay", problem=f"user {user} cannot be looked up in time")
     return None

@@ -8,8 +8,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -105,15 +106,19 @@ async def test_what_passes_by_itself_is_waited_for_with_many_looks(host: Host) -
     assert found.clean is True
 
 
-async def test_what_does_not_pass_by_itself_is_told_at_once(
-    host: Host, holder: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("supervisor.shell.devices._LOOK_AGAIN_S", 3600.0)  # not a single pause
+def at_once(look: Coroutine[Any, Any, DevicesChecked]) -> DevicesChecked:
+    """The answer of a look that makes not a single pause."""
+    with pytest.raises(StopIteration) as answered:
+        look.send(None)
+    found: DevicesChecked = answered.value.value
+    return found
+
+
+async def test_what_does_not_pass_by_itself_is_told_at_once(host: Host, holder: subprocess.Popen[bytes]) -> None:
     await host.look(9 * GIB, processes=(GpuProcess(holder.pid, 9 * GIB),))
     nowhere = ServerConfig("kimi", gpus=GpuPlan(indices=(7,)))
-    with anyio.fail_after(20):
-        assert "held by pid" in (await host.devices.settled(KIMI, 1, 0.0, start=True)).reason
-        assert (await host.devices.settled(nowhere, 1, 0.0, start=True)).refuse
+    assert "held by pid" in at_once(host.devices.settled(KIMI, 1, 0.0, start=True)).reason
+    assert at_once(host.devices.settled(nowhere, 1, 0.0, start=True)).refuse
 
 
 async def test_the_wait_for_what_passes_has_an_end(host: Host) -> None:

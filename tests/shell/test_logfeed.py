@@ -13,7 +13,6 @@ import pytest
 from supervisor.edge.tail import watcher
 from supervisor.events import AnyEvent, LineMatched, LogGrew, LogUnreadable
 from supervisor.profile import load_profile
-from supervisor.shell import logfeed
 from supervisor.shell.logfeed import LogFeed
 
 BEGIN = "[2026-11-29 10:00:02 TP0] Load weight begin. avail mem=78.00 GB\n"
@@ -147,15 +146,13 @@ async def test_a_log_that_became_something_else_has_no_last_words(
     assert listener.events == []
 
 
-async def test_the_drain_ends_even_when_nobody_takes_the_news(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logfeed, "_DRAIN_LIMIT_S", 0.05)
-
+async def test_the_drain_ends_even_when_nobody_takes_the_news(log: Path) -> None:
     async def post(_: AnyEvent) -> None:
         await anyio.sleep_forever()
 
     append(log, BEGIN)
     with anyio.fail_after(10):
-        await LogFeed(str(log), 1, load_profile("sglang"), post).drain()
+        await LogFeed(str(log), 1, load_profile("sglang"), post, drain_limit_s=0.05).drain()
 
 
 async def test_a_file_that_takes_the_logs_name_is_not_the_log(log: Path, listener: Listener) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import subprocess
 import threading
 import time
@@ -10,9 +12,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.config import ServerConfig
-from supervisor.edge import leftovers
 from supervisor.profile import LeftoverRule
-from supervisor.shell import tidy as tidying
 from supervisor.shell.tidy import tidy
 
 
@@ -50,16 +50,16 @@ async def test_a_user_who_cannot_be_looked_up_holds_up_no_end(
 ) -> None:
     answer = threading.Event()
 
-    def hang(user: str | None) -> int | None:
+    def hang(user: str) -> pwd.struct_passwd:
         answer.wait(20)
-        return 0
+        return pwd.getpwuid(os.geteuid())
 
-    monkeypatch.setattr(tidying, "_owner", hang)
-    monkeypatch.setattr(leftovers, "LOOK_LIMIT_S", 0.1)
+    monkeypatch.setattr(pwd, "getpwnam", hang)
     path = left(tmp_path, dead)
     began = time.monotonic()
     try:
-        await tidy((LeftoverRule(str(tmp_path), r"shm_(?P<pid>\d+)_\w"),), ServerConfig("kimi", user="far"), {dead})
+        rules = (LeftoverRule(str(tmp_path), r"shm_(?P<pid>\d+)_\w"),)
+        await tidy(rules, ServerConfig("kimi", user="far"), {dead}, limit_s=0.1)
     finally:
         answer.set()
     assert time.monotonic() - began < 5
