@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from supervisor.actions import AskCanary
 from supervisor.core.gpus.views import GpusView, GpuView
@@ -152,7 +153,8 @@ async def test_a_dead_detokenizer_is_posted_at_once(tmp_path: Path) -> None:
         os.kill(ranks["detokenizer"], signal.SIGKILL)
         died = await stage.posted(RoleDied)
         took_s = time.monotonic() - killed_at
-        assert (died.attempt, died.pid, died.role) == (3, ranks["detokenizer"], "detokenizer")
+        expected = RoleDied(3, ranks["detokenizer"], "detokenizer")
+        assert died in (expected, replace(expected, code=-signal.SIGKILL)), "its parent may reap it first"
         assert took_s < 0.3, f"{took_s * 1000:.0f} ms; 200 are promised on a machine with a free core"
 
 
