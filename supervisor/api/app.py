@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-import msgspec
 import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -15,7 +14,7 @@ from starlette.types import ASGIApp
 
 from supervisor.api import configuration, events, gpus, groups, logs, past, probes, rolling, servers, wire
 from supervisor.api.access import Access, Role
-from supervisor.api.control import Control, UpgradeRefusedError
+from supervisor.api.control import Control, UpgradeRefusedError, Upgrading
 from supervisor.api.limits import DEFAULTS, Limits
 from supervisor.api.operation import Call, Operation, RefusedError, answer, endpoint, error, printable
 from supervisor.api.schema import document
@@ -28,8 +27,8 @@ log = structlog.get_logger()
 
 async def show_info(call: Call) -> Response:
     control, clock = call.control, call.control.clock()
-    info = wire.info(control.daemon_info(), clock, call.role.name.lower())
-    return answer(msgspec.structs.replace(info, starts=wire.starts(control.fleet(), clock)))
+    starts = wire.starts(control.fleet(), clock)
+    return answer(wire.info(control.daemon_info(), clock, call.role.name.lower(), starts))
 
 
 async def shut_down(call: Call) -> Response:
@@ -43,7 +42,7 @@ async def upgrade(call: Call) -> Response:
         begun = await call.control.upgrade(call.by)
     except UpgradeRefusedError as problem:
         raise RefusedError(409, str(problem)) from None
-    return answer(wire.Upgrading(begun.before, begun.after, begun.upgrades), 202)
+    return answer(begun, 202)
 
 
 async def describe_api(call: Call) -> Response:
@@ -76,7 +75,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "upgrade",
         "Replace the daemon's code in place by the installed one",
         upgrade,
-        wire.Upgrading,
+        Upgrading,
         Role.ADMIN,
         status=202,
         failures=(409,),

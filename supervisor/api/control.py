@@ -78,11 +78,14 @@ class DaemonInfo(msgspec.Struct, frozen=True):
 
 
 class Upgrading(msgspec.Struct, frozen=True):
-    """An upgrade that has begun: the version that runs, and the one that will."""
+    """An upgrade that has begun: the version that runs, and the one that will.
+
+    `showInfo` shows more `upgrades` than these when it is over, well or not.
+    """
 
     before: str
     after: str
-    upgrades: int  # before it
+    upgrades: int
 
 
 class Applied(msgspec.Struct, frozen=True):

@@ -1,6 +1,6 @@
 """What the control socket says, as types: the one place where snapshots become JSON."""
 
-from supervisor.api.wire.daemon import API_VERSION, Configured, Done, Error, Info, Reread, Updated, Upgrading, info
+from supervisor.api.wire.daemon import API_VERSION, Configured, Done, Error, Info, Reread, Updated, info
 from supervisor.api.wire.fleet import Group, Groups, Starts, starts
 from supervisor.api.wire.journal import Event, Events, event
 from supervisor.api.wire.model import Accepted, Brief, Rank, Server, Servers, Span, Startup, Status, Waited
@@ -35,7 +35,6 @@ __all__ = [
     "Story",
     "Timeline",
     "Updated",
-    "Upgrading",
     "Waited",
     "bundle",
     "diagnosis",

@@ -32,14 +32,6 @@ class Info(msgspec.Struct, frozen=True):
     starts: Starts | None = None
 
 
-class Upgrading(msgspec.Struct, frozen=True):
-    """An upgrade has begun: `showInfo` shows more `upgrades` than these when it is over, well or not."""
-
-    before: str
-    after: str
-    upgrades: int
-
-
 class Configured(msgspec.Struct, frozen=True):
     """A server of the configuration in force or of the file; `in_use` says that it is in force."""
 
@@ -79,7 +71,7 @@ class Error(msgspec.Struct, frozen=True):
     error: str
 
 
-def info(daemon: DaemonInfo, clock: Clock, role: str) -> Info:
+def info(daemon: DaemonInfo, clock: Clock, role: str, starts: Starts | None) -> Info:
     """The daemon's facts for a reader of this role."""
     return Info(
         version=daemon.version,
@@ -96,4 +88,5 @@ def info(daemon: DaemonInfo, clock: Clock, role: str) -> Info:
         upgrade_problem=daemon.upgrade_problem,
         routers=daemon.routers,
         rolling=daemon.rolling,
+        starts=starts,
     )
