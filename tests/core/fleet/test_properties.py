@@ -1,8 +1,9 @@
 """What holds for a host of servers whatever happens: random ties, slots, devices and events in virtual time.
 
 Never more units in heavy phases than there are slots (a start that is stuck has given its slot up); nobody starts before
-those whom it needs; no two servers have one device; and when nothing is broken any more, everybody who can start does:
-no server waits while a slot is free and what it needs is there, which is also why slots and devices cannot deadlock.
+those whom it needs; and when nothing is broken any more, everybody who can start does: no server waits while a slot is
+free and what it needs is there, which is also why slots and devices cannot deadlock. That no device has two servers is
+for the device book, which stands in here as `AnyHost.lease`; `tests/fleet/` judges the real one.
 """
 
 from __future__ import annotations
@@ -142,9 +143,6 @@ class AnyHost:
         units = {self.fleet.rules.ties[name].gang or name for name in self.fleet.starting(self.members, self.now)}
         assert not slots or len(units) <= slots, units
 
-    def never_one_device_for_two(self) -> None:
-        assert sum(self.leases.values()) <= DEVICES
-
     def heal(self) -> None:
         """Nothing is broken any more and time goes on: everybody who may start is healthy in the end."""
         self.foreign.clear()
@@ -208,6 +206,5 @@ def test_any_history_keeps_the_rules_and_ends_well(seed: int) -> None:
     for _ in range(STEPS):
         host.step()
         host.never_more_than_the_slots()
-        host.never_one_device_for_two()
     host.heal()
     host.never_more_than_the_slots()
