@@ -37,7 +37,7 @@ class Verdict(enum.StrEnum):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """The log's story. Times are seconds of the log's own clock (`core.stamps.seconds`).
+    """The log's story. Times are seconds of the log's own clock (`core.log.stamps.seconds`).
 
     `silent_s` None = nobody said when the question is asked, so silence is not judged. `allowed_s` is how long it may
     be silent where it stands; None = for ever, as an idle server.
