@@ -42,5 +42,5 @@ def starts(fleet: FleetView, clock: Clock) -> Starts | None:
     """None while nobody starts or waits for it."""
     if not fleet.starting and not fleet.waiting:
         return None
-    ready_s = None if fleet.ready_at is None else seconds(max(0.0, fleet.ready_at - clock.monotonic))
+    ready_s = None if fleet.ready_at is None else seconds(fleet.ready_at - clock.monotonic)
     return Starts(fleet.slots, fleet.starting, fleet.waiting, ready_s, fleet.unknown)
