@@ -92,6 +92,8 @@ def test_json_in_an_argument_is_no_assignment() -> None:
         ('{"api_key": "S3CRET"}', '{"api_key": "***"}'),
         (r"{\"api_key\": \"S3CRET\"}", r'{\"api_key\": \"***"}'),
         ("x-api-key: S3CRET", "x-api-key: ***"),
+        ('"token": "S3CRET two", x', '"token": "***", x'),
+        ("HF_TOKEN=S3CRET PASSWORD: S3CRET", "HF_TOKEN=*** PASSWORD: ***"),
         ("HF_TOKEN=S3CRET python", "HF_TOKEN=*** python"),
         ("GET /v1?token=S3CRET&x=1", "GET /v1?token=***&x=1"),
         ("https://user:S3CRET@host/x", "https://user:***@host/x"),
