@@ -1,8 +1,9 @@
 """A real engine with a draft model on a real GPU, supervised from end to end; prints the figures of docs/gpu.md.
 
-`python -m tests.gpu_real.story --command "python3 -m … --port 31000" [--environment NAME=VALUE …] [--gpus N] [--json FILE]`
-from the root of the repository, where the engine can be started by that command on the first N devices. First start →
-healthy; the daemon's code is replaced in place while a request streams; restart, a scheduler is stopped (SIGSTOP) in a capture → named, evidence kept, killed, memory back → next start healthy → stop.
+`python -m tests.gpu_real.story --command "python3 -m … --port 31000" [--environment NAME=VALUE …] [--gpus N]
+[--json FILE]` from the root of the repository, where the engine can be started by that command on the first N devices.
+First start → healthy; the daemon's code is replaced in place while a request streams; restart, a scheduler is stopped
+(SIGSTOP) in a capture → named, evidence kept, killed, memory back → next start healthy → stop.
 Takes four starts' time at most. Changes no setting of the GPU.
 """
 
