@@ -552,7 +552,7 @@ def test_memory_that_does_not_come_back_ends_in_quarantine_with_the_reason() -> 
     world.dirty = LEFTOVER
     world.stop()
     assert world.settle() is State.QUARANTINED
-    assert "78 GiB still held" in world.facts_now.lifecycle.reason
+    assert world.facts_now.lifecycle.reason == "not free after 78 s: GPU 0: 78 GiB still held"
 
 
 def test_memory_that_comes_back_in_time_lets_the_restart_go_on() -> None:
