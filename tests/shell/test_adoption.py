@@ -105,6 +105,9 @@ async def test_a_server_that_a_daemon_with_another_state_directory_has_left_is_t
     marker = new_marker(name, 1, tmp_path / "other")
     environment = {**os.environ, MARKER_NAME: marker}
     orphan = int(subprocess.check_output(["sh", "-c", "sleep 600 >&2 & echo $!"], env=environment, stderr=DEVNULL))
+    with anyio.fail_after(10):
+        while Path(f"/proc/{orphan}/comm").read_text() != "sleep\n":  # in the midst of its exec it has no environment
+            await anyio.sleep(0.005)
     script = f"{MARKER_NAME}=a{marker} sleep 600 & echo; wait"
     watching = subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, start_new_session=True)
     assert watching.stdout is not None
