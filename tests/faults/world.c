@@ -25,9 +25,8 @@ struct orders {
     int64_t spawn_errno; /* 0: processes can be made */
     int64_t disk_errno;
     int64_t disk_calls_left; /* the call that takes it to 0 fails, and no other; -1: all fail */
-    int64_t disk_calls;      /* seen so far */
-    int64_t disk_failed;     /* how many were refused */
-    int64_t disk_delay_ms;   /* of every call */
+    int64_t disk_failed;   /* how many were refused */
+    int64_t disk_delay_ms; /* of every call */
     int64_t inotify_errno;
 };
 
@@ -78,7 +77,7 @@ time_t time(time_t *found) {
     return now.tv_sec;
 }
 
-/* --- processes and watches --------------------------------------------------------------------------------------------------- */
+/* --- processes and watches --------------------------------------------------------------------------------------- */
 
 int posix_spawn(pid_t *restrict pid, const char *restrict path, const posix_spawn_file_actions_t *actions,
                 const posix_spawnattr_t *restrict how, char *const arguments[restrict],
@@ -106,7 +105,6 @@ static int ours(const char *path) { return disk && path && strncmp(path, disk, s
 static int refused(const char *path) {
     if (!ours(path))
         return 0;
-    __atomic_add_fetch(&orders->disk_calls, 1, __ATOMIC_SEQ_CST);
     if (orders->disk_delay_ms)
         usleep((useconds_t)orders->disk_delay_ms * 1000);
     if (orders->disk_calls_left >= 0 &&

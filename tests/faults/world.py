@@ -12,7 +12,7 @@ from tests.nvml import compiler
 
 SOURCE = Path(__file__).with_name("world.c")
 DAY_S = 86400
-_WALL, _SPAWN, _DISK, _LEFT, _CALLS, _FAILED, _DELAY, _INOTIFY = range(8)  # the fields of `struct orders`
+_WALL, _SPAWN, _DISK, _LEFT, _FAILED, _DELAY, _INOTIFY = range(7)  # the fields of `struct orders`
 _FIELD = struct.Struct("q")
 
 
@@ -52,7 +52,6 @@ class World:
     def fail_disk_call(self, which: int, number: int = errno.ENOSPC) -> None:
         """The call with this number, counted from now, that changes something on the disk fails; no other does."""
         self._set(_FAILED, 0)
-        self._set(_CALLS, 0)
         self._set(_DISK, number)
         self._set(_LEFT, which)
 
@@ -69,11 +68,6 @@ class World:
     def refuse_watches(self, number: int = errno.EMFILE) -> None:
         """inotify_init1 fails: the user has no instance left."""
         self._set(_INOTIFY, number)
-
-    @property
-    def disk_calls(self) -> int:
-        """Since `fail_disk_call`."""
-        return self._get(_CALLS)
 
     @property
     def disk_failed(self) -> bool:
