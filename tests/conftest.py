@@ -20,7 +20,7 @@ settings.load_profile("patient")
 pytest_plugins = ("tests.nvml",)  # the fixture `fake_nvml`: GPUs that are not there
 MARK = "SGLSUP_TEST_RUN"
 LEFT_OVER_STATUS = 1
-LINGER_S = 10.0  # what was orphaned by a kill notices it by its pipes
+LINGER_S = 2.0
 
 
 def pytest_configure(config: pytest.Config) -> None:
