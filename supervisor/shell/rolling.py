@@ -97,7 +97,7 @@ class Rolling:
 
     def cancel(self, by: str) -> bool:
         """The one under way comes back first; nobody follows. False when nothing is under way."""
-        if self._roll is None or self._roll.state is not RollState.RUNNING:
+        if self._ended():
             return False
         self._cancelled_by = by
         return True
@@ -173,7 +173,7 @@ class Rolling:
         The start is bounded by the server's own deadlines, the routers by ours.
         """
         healthy_until = math.inf
-        while self._roll is not None and self._roll.state is RollState.RUNNING:
+        while not self._ended():
             seen, missing = self._hub.count, self._missing(name)
             match judge(before, self._snapshot(name), missing):
                 case Done():
