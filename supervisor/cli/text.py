@@ -47,7 +47,7 @@ def complain(line: str) -> None:
 
 def meant(word: str, known: Iterable[str]) -> str:
     """`, did you mean "WORD"?`, or nothing when none of them is near."""
-    import difflib  # only for who has mistyped: 4 ms
+    import difflib  # only for who has mistyped: its import takes time
 
     near = difflib.get_close_matches(word, known, 1, 0.5)
     return f', did you mean "{clean(near[0])}"?' if near else ""

@@ -65,7 +65,7 @@ def read_struct(struct: type[S], table: object, path: str, problems: Problems, *
 
 @functools.cache
 def _shape(struct: type[msgspec.Struct]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The fields' types, and key → field. Both are worked out from text: 9 ms for a server, so once."""
+    """The fields' types, and key → field. Both are worked out from text, which is slow: so once."""
     hints = typing.get_type_hints(struct, include_extras=True)
     return hints, {field.encode_name: field.name for field in msgspec.structs.fields(struct)}
 

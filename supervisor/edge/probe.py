@@ -94,7 +94,7 @@ def local_client() -> httpx.AsyncClient:
     return httpx.AsyncClient(
         trust_env=False,
         follow_redirects=False,
-        verify=False,  # noqa: S501 - plain HTTP to this host; to load the certificates costs 20 ms and 2 MiB
+        verify=False,  # noqa: S501 - plain HTTP to this host; to load the certificates costs time and memory
         limits=httpx.Limits(max_keepalive_connections=0, max_connections=None),
         headers={"connection": "close", "user-agent": "sglang-supervisor", "accept-encoding": "identity"},
         timeout=None,  # noqa: S113 - each call has a deadline, which also ends a byte-a-second answer

@@ -218,7 +218,7 @@ class Clock:
 async def test_the_quiet_of_a_long_period_is_no_silence_when_a_stop_wants_an_answer(
     launch: Callable[[float], ReaderProcess],
 ) -> None:
-    """Seen on two H200: half of all stops found the feed "silent for 9.2 s", and proved no memory free."""
+    """Else a stop finds the feed "silent" for as long as nobody has asked it, and proves no memory free."""
     clock = Clock()
     timings = FeedTimings(active_s=1, idle_s=600, silent_periods=3, silent_min_s=5)
     async with GpuFeed(timings, launch, clock) as feed:

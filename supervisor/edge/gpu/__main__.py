@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> None:
     except pynvml.NVMLError as error:
         leave("GpuBlind", f"NVML does not start: {error}")
     with contextlib.suppress(AttributeError):  # glibc alone has it
-        ctypes.CDLL(None).malloc_trim(0)  # compiling pynvml, where no .pyc is kept, leaves 11 MiB of free heap
+        ctypes.CDLL(None).malloc_trim(0)  # compiling pynvml, where no .pyc is kept, leaves much of the heap free
     try:
         look_for_ever(reader, period_s)
     except pynvml.NVMLError as error:

@@ -71,7 +71,7 @@ async def recorded(recorder: Recorder, pidfd: int | None, limit_s: float = exits
 
 
 async def kernel_tells() -> bool:
-    """Whether this kernel tells the status of a process to others than its parent. Tried out, 10 ms, once a daemon."""
+    """Whether this kernel tells the status of a process to others than its parent. Tried out, once a daemon."""
     return await anyio.to_thread.run_sync(_try_out)
 
 

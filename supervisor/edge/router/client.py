@@ -36,7 +36,7 @@ def gateway_client(url: str) -> httpx.AsyncClient:
     return httpx.AsyncClient(
         trust_env=False,
         follow_redirects=False,
-        verify=url.startswith("https://"),  # to load the certificates costs 20 ms and 2 MiB
+        verify=url.startswith("https://"),  # to load the certificates costs time and memory
         limits=httpx.Limits(max_keepalive_connections=0, max_connections=8),
         headers={"connection": "close", "user-agent": "sglang-supervisor", "accept-encoding": "identity"},
         timeout=None,  # noqa: S113 - each exchange has a deadline, which also ends a byte-a-second answer
