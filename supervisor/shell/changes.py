@@ -110,15 +110,16 @@ class Changes:
             change = next((one for one in found if one.name == name), None)
             return Applied(name, "unchanged") if change is None else await self._apply(change, by, grace_s)
 
-    async def put_back(self, config: ServerConfig, by: str) -> Applied:
-        """Give a server the configuration again that it had before."""
+    async def put_back(self, configs: Sequence[ServerConfig], by: str) -> Applied:
+        """Give a server the configuration again that it had before, and its mates theirs by the same restart."""
+        name = configs[0].name
         async with self._lock:
             try:
-                await self._restarted([config], f"put back for {by}")
+                await self._restarted(configs, f"put back for {by}")
             except ChangeProblem as problem:
-                return Applied(config.name, "failed", str(problem))
-        log.info("configuration put back", server=config.name, by=by)
-        return Applied(config.name, "restarted")
+                return Applied(name, "failed", str(problem))
+        log.info("configuration put back", server=name, by=by)
+        return Applied(name, "restarted")
 
     # --- one after another ---------------------------------------------------------------------------------------
 
@@ -198,6 +199,8 @@ class Changes:
         mates = self._up(first.name) if roster.is_up(first.name) else []
         if not mates:
             await roster.replace_by_restart(first, reason, grace_s)
+            for config in configs[1:]:  # of mates at rest
+                await roster.replace(config)
             return
         everybody, ended = by_need(self._ties(), [first.name, *mates]), set[str]()
         try:

@@ -193,7 +193,7 @@ class Rolling:
 
     async def _update(self, member: Member, roll: Roll) -> str:
         """As `_restart`; a server that has run before and does not come back gets its old configuration again."""
-        name, old = member.name, self._roster.configs().get(member.name)
+        name, before = member.name, self._roster.configs()
         snapshot = self._snapshot(name)
         served = _serves(snapshot)
         if problem := await self._may_leave(name):
@@ -209,16 +209,20 @@ class Rolling:
         if not problem:
             self._note(name, MemberState.DONE)
             return ""
-        if old is None or not served or self._ended():
+        if name not in before or not served or self._ended():
             return self._failed(name, problem)
-        return await self._put_back(old, problem, roll)
+        now = self._roster.configs()
+        changed = [before[one] for one in self._mates(name) if one in before and now.get(one) != before[one]]
+        return await self._put_back([before[name], *changed], problem, roll)
 
-    async def _put_back(self, old: ServerConfig, problem: str, roll: Roll) -> str:
+    async def _put_back(self, old: Sequence[ServerConfig], problem: str, roll: Roll) -> str:
+        """The first one's, and those of mates whose change has come in by the same restart."""
+        name = old[0].name
         applied = await self._changes.put_back(old, roll.by)
-        again = applied.problem or await self._settled(old.name, _attempt_before(self._snapshot(old.name)))
+        again = applied.problem or await self._settled(name, _attempt_before(self._snapshot(name)))
         if again:
-            return self._failed(old.name, f"{problem}; and with its old configuration: {again}")
-        self._note(old.name, MemberState.ROLLED_BACK, problem)
+            return self._failed(name, f"{problem}; and with its old configuration: {again}")
+        self._note(name, MemberState.ROLLED_BACK, problem)
         return f"{problem}; it runs with its old configuration again"
 
     # --- notes ---------------------------------------------------------------------------------------------------

@@ -166,6 +166,29 @@ def test_a_server_that_does_not_come_back_with_its_new_configuration_gets_the_ol
 
 
 @pytest.mark.slow
+def test_a_pair_that_lives_together_goes_back_together(host: Host) -> None:
+    """The change of both comes in by one restart, which fails by the first one: neither keeps half of it."""
+    for name in ("a", "b"):
+        host.fake(name, *ENGINE)
+    host.groups["pair"] = {"members": ["a", "b"], "order": "listed", "together": True}
+    host.start()
+    assert host.ctl("wait", "a", "b", "--timeout", "60s").returncode == 0
+    old = list(host.servers["a"]["command"])
+    host.servers["a"]["command"] = [*old, "--scenario", "crash:phase=weights,cause=cuda-oom"]
+    host.servers["b"]["environment"] = {"NEW": "1"}
+    host.write_config()
+
+    done = host.ctl("update", "--rolling", limit_s=120)
+
+    assert done.returncode == 1, done.stdout
+    assert done.stderr.endswith("; it runs with its old configuration again\n")
+    assert host.ctl("wait", "a", "b", "--timeout", "60s").returncode == 0
+    pending = host.ctl("reread").stdout
+    assert "a: changed (restart needed" in pending
+    assert "b: changed (restart needed" in pending
+
+
+@pytest.mark.slow
 def test_a_rolling_restart_goes_on_after_the_death_of_the_daemon_and_ends_when_cancelled(host: Host) -> None:
     names = ("a", "b", "c")
     for name in names:

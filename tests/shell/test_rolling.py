@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ class Servers:
         self.absent: dict[str, str] = {}
         self.mates: dict[str, tuple[str, ...]] = {}
         self.ends_in: dict[str, str] = {}  # what a server's next start comes to, instead of running
+        self.changed_along: tuple[str, ...] = ()  # mates whose change comes in by the same restart
         self.holds: set[str] = set()  # who does not get ahead
 
     # --- what a rolling needs
@@ -46,13 +47,15 @@ class Servers:
 
     async def roll(self, name: str, by: str, grace_s: float) -> Applied:
         self.asked.append(f"{name}: new configuration")
+        for one in (name, *self.changed_along):
+            self.old[one] = ServerConfig(one, ("new",))
         self.restart(name)
         return Applied(name, "restarted")
 
-    async def put_back(self, config: ServerConfig, by: str) -> Applied:
-        self.asked.append(f"{config.name}: {config.command[0]} configuration")
-        self.restart(config.name)
-        return Applied(config.name, "restarted")
+    async def put_back(self, configs: Sequence[ServerConfig], by: str) -> Applied:
+        self.asked.extend(f"{config.name}: {config.command[0]} configuration" for config in configs)
+        self.restart(configs[0].name)
+        return Applied(configs[0].name, "restarted")
 
     def restart(self, name: str) -> None:
         for one in (name, *self.mates.get(name, ())):
@@ -217,6 +220,16 @@ async def test_an_update_that_fails_gets_the_old_configuration_back(tmp_path: Pa
     assert servers.asked == ["a: new configuration", "a: old configuration"]
     assert states(roll) == ["a rolled-back: fatal: as told", "b untouched"]
     assert roll.note == "a: fatal: as told; it runs with its old configuration again"
+
+
+async def test_mates_that_were_changed_by_the_same_restart_go_back_with_it(tmp_path: Path) -> None:
+    """Else a pair would run with half of a configuration that nobody has ever written."""
+    servers = Servers(tmp_path, "a", "b", "c")
+    servers.mates = {"a": ("b", "c")}
+    servers.changed_along = ("c",)
+    servers.ends_in = {"a": "fatal"}
+    await servers.rolled(RollKind.UPDATE, "a")
+    assert servers.asked == ["a: new configuration", "a: old configuration", "c: old configuration"]
 
 
 async def test_a_server_that_did_not_serve_before_is_not_put_back(tmp_path: Path) -> None:
