@@ -29,11 +29,14 @@ BEHIND_TAGS = [at for at in range(1, len(CALL)) if CALL[at - 1 : at] == b">"]
 JUNK = (b"", b"x", b"-", b"<i8>", b"</value>", b"<nil/>")
 
 
+def call_with(parameter: bytes) -> bytes:
+    value = b"<value>" + parameter + b"</value>"
+    return b"<methodCall><methodName>m</methodName><params><param>" + value + b"</param></params></methodCall>"
+
+
 def nested(depth: int) -> bytes:
-    opening, closing = b"<value><array><data>" * depth, b"</data></array></value>" * depth
-    return (
-        b"<methodCall><methodName>m</methodName><params><param>" + opening + closing + b"</param></params></methodCall>"
-    )
+    inner = b"<array><data>" + b"<value><array><data>" * (depth - 1)
+    return call_with(inner + b"</data></array></value>" * (depth - 1) + b"</data></array>")
 
 
 def test_a_call_is_decoded() -> None:
@@ -61,6 +64,9 @@ def test_a_call_is_decoded() -> None:
         b"\xff\xfe\x00",
         b"<a>" * 1000,
         nested(1000),
+        call_with(b"<int>2147483648</int>"),
+        call_with(b"<i8>-2147483648</i8>"),
+        call_with(b"<array><data><value><int>" + b"1" * 40 + b"</int></value></data></array>"),
     ],
 )
 def test_what_is_no_call_is_refused(body: bytes) -> None:
@@ -70,6 +76,11 @@ def test_what_is_no_call_is_refused(body: bytes) -> None:
 
 def test_moderate_nesting_is_fine() -> None:
     assert decode(nested(20))[0] == "m"
+
+
+@pytest.mark.parametrize("number", [INT_MAX, -INT_MAX, True, 0])
+def test_numbers_up_to_what_an_answer_can_carry_are_taken(number: int) -> None:
+    assert decode(dumps((number,), "m").encode()) == ("m", (number,))
 
 
 @st.composite
