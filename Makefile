@@ -108,7 +108,7 @@ install: files ## program, unit, accounts and an example: PREFIX=/usr/local SYSC
 	@echo 'installed; next: systemd-sysusers && systemd-tmpfiles --create && systemctl daemon-reload'
 	@echo 'then edit $(SYSCONFDIR)/sglang-supervisor/supervisor.toml and systemctl enable --now sglang-supervisor'
 
-files: ## the part of install that is no program: units, accounts, manual pages, an example
+files: ## the part of install that is no program: units, accounts, manual pages, completion, an example
 	install -d '$(DESTDIR)$(PREFIX)/lib/systemd/system' '$(DESTDIR)$(SYSCONFDIR)/sglang-supervisor/conf.d'
 	for unit in service socket; do sed -e 's|/usr/local/|$(PREFIX)/|' -e 's|/etc/|$(SYSCONFDIR)/|' \
 	    systemd/sglang-supervisor.$$unit >'$(DESTDIR)$(PREFIX)/lib/systemd/system/'sglang-supervisor.$$unit || exit 1; done
@@ -116,6 +116,10 @@ files: ## the part of install that is no program: units, accounts, manual pages,
 	install -D -m 644 systemd/tmpfiles.conf '$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/sglang-supervisor.conf'
 	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/share/man/man1' docs/man/sglsup.1 docs/man/sglctl.1
 	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/share/man/man5' docs/man/sglang-supervisor.toml.5
+	for tool in sglsup sglctl; do \
+	    install -D -m 644 etc/completion/$$tool.bash '$(DESTDIR)$(PREFIX)/share/bash-completion/completions/'$$tool && \
+	    install -D -m 644 -t '$(DESTDIR)$(PREFIX)/share/zsh/site-functions' etc/completion/_$$tool && \
+	    install -D -m 644 -t '$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d' etc/completion/$$tool.fish || exit 1; done
 	install -m 644 etc/supervisor.toml '$(DESTDIR)$(SYSCONFDIR)/sglang-supervisor/supervisor.toml.example'
 	[ -e '$(DESTDIR)$(SYSCONFDIR)/sglang-supervisor/supervisor.toml' ] || \
 	    install -m 640 etc/supervisor.toml '$(DESTDIR)$(SYSCONFDIR)/sglang-supervisor/supervisor.toml'

@@ -142,7 +142,7 @@ def metric_row(family: Family) -> str:
 
 
 def reference_page() -> str:
-    return reference.page({f"sglsup {name}": parser() for name, parser in manpages.COMMANDS.items()})
+    return reference.page({f"sglsup {name}": parser for name, parser in manpages.COMMANDS.items()})
 
 
 PAGES: dict[str, Callable[[], str]] = {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from supervisor import check, convert, daemon, main, offline, replay, run, runbook
+from supervisor import completion, main
 from supervisor.cli.main import parser as client_parser
 from supervisor.config.model import (
     DaemonConfig,
@@ -25,20 +25,10 @@ from supervisor.config.model import (
     ServingConfig,
     StopConfig,
 )
-from supervisor.demo import command as demo
 
 CONFIGURATION = Path(__file__).resolve().parent / "configuration.md"
 HEAD = '.\\" Printed by `make docs`.\n'
-COMMANDS = {
-    "daemon": daemon.parser,
-    "run": run.parser,
-    "check": check.parser,
-    "diagnose": offline.parser,
-    "runbook": runbook.parser,
-    "replay": replay.parser,
-    "convert": convert.parser,
-    "demo": demo.parser,
-}
+COMMANDS = completion.parsers()
 # A section of configuration.md, the type that it describes, and where the table stands in the file.
 SECTIONS = {
     "[daemon]": DaemonConfig,
@@ -74,7 +64,7 @@ def sglsup() -> str:
     ]
     for name, command in main.COMMANDS.items():
         body += [f".SS sglsup {name}", _text(command.summary[0].upper() + command.summary[1:].rstrip(".") + ".")]
-        body += _command(COMMANDS[name]()) if name in COMMANDS else []
+        body += _command(COMMANDS[name]) if name in COMMANDS else []
     body += [_environment(), _files(), _see("sglctl(1)", "sglang-supervisor.toml(5)", "systemd(1)")]
     return HEAD + "\n".join(body) + "\n"
 

@@ -82,7 +82,7 @@ def found_rival() -> str:
 
 def parser() -> argparse.ArgumentParser:
     """The command's arguments."""
-    listed = "\n".join(f"  {name:<10}{command.summary}" for name, command in COMMANDS.items())
+    listed = "\n".join(f"  {name:<12}{command.summary}" for name, command in COMMANDS.items())
     result = argparse.ArgumentParser(
         prog="sglsup",
         usage="sglsup COMMAND [ARGUMENTS]",
@@ -143,6 +143,12 @@ def _demo(arguments: Sequence[str]) -> int:
     return show(arguments)
 
 
+def _completion(arguments: Sequence[str]) -> int:
+    from supervisor.completion import main as complete
+
+    return complete(arguments, summaries())
+
+
 def _version(arguments: Sequence[str]) -> int:
     argparse.ArgumentParser(prog="sglsup version", allow_abbrev=False).parse_args(arguments)
     sys.stdout.write(f"{__version__}\n")
@@ -158,8 +164,14 @@ COMMANDS = {
     "replay": Command("judge a recorded night by today's rules: sglsup replay JOURNAL|LOG", _replay),
     "convert": Command("write supervisord's configuration, or a unit, as ours: sglsup convert FILE", _convert),
     "demo": Command("two fake servers, one of which stalls, live in the terminal", _demo),
+    "completion": Command("print the completion script of a shell: sglsup completion bash|zsh|fish", _completion),
     "version": Command("print the version", _version),
 }
+
+
+def summaries() -> dict[str, str]:
+    """Each command with its line in the help."""
+    return {name: command.summary for name, command in COMMANDS.items()}
 
 
 if __name__ == "__main__":

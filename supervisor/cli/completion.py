@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     Verbs: TypeAlias = "dict[str, tuple[str, argparse.ArgumentParser]]"
 
 _NAMES = "completion names 2>/dev/null"
+_PATHS = ("FILE", "D", "LOG", "JOURNAL|LOG")
 
 
 def completion(client: Client, options: argparse.Namespace) -> int:
@@ -51,22 +52,29 @@ def _verbs(top: argparse.ArgumentParser) -> Verbs:
     return {name: (texts[name], verb) for name, verb in verbs.choices.items()}
 
 
-def _options(verb: argparse.ArgumentParser) -> list[argparse.Action]:
+def options_of(verb: argparse.ArgumentParser) -> list[argparse.Action]:
+    """What begins with a dash."""
     return [action for action in verb._actions if action.option_strings]
 
 
-def _positionals(verb: argparse.ArgumentParser) -> list[argparse.Action]:
+def positionals_of(verb: argparse.ArgumentParser) -> list[argparse.Action]:
+    """What stands by its place."""
     return [action for action in verb._actions if not action.option_strings]
 
 
+def is_path(action: argparse.Action) -> bool:
+    """Whether its value is a file or a directory, by its word in the help."""
+    return action.metavar in _PATHS
+
+
 def _takes_names(verb: argparse.ArgumentParser) -> bool:
-    return any("NAME" in str(action.metavar) for action in _positionals(verb))
+    return any("NAME" in str(action.metavar) for action in positionals_of(verb))
 
 
 def _choices(verb: argparse.ArgumentParser, verbs: Verbs) -> list[str]:
     """Fixed words that may stand as arguments."""
-    words = [str(choice) for action in _positionals(verb) for choice in action.choices or ()]
-    if any(action.dest == "about" for action in _positionals(verb)):
+    words = [str(choice) for action in positionals_of(verb) for choice in action.choices or ()]
+    if any(action.dest == "about" for action in positionals_of(verb)):
         words += verbs
     return words
 
@@ -100,7 +108,7 @@ def _bash(verbs: Verbs) -> Iterator[str]:
     yield "    case $verb in"
     yield f"        '') words='-s -H -h {' '.join(verbs)}' ;;"
     for name, (_, verb) in verbs.items():
-        options = [option for action in _options(verb) for option in action.option_strings]
+        options = [option for action in options_of(verb) for option in action.option_strings]
         names = " names=1" if _takes_names(verb) else ""
         yield f"        {name}) words='{' '.join([*options, *_choices(verb, verbs)])}'{names} ;;"
     yield "    esac"
@@ -129,7 +137,7 @@ def _zsh(verbs: Verbs) -> Iterator[str]:
     yield "    typeset -A opt_args"
     yield "    local -a verbs=("
     for name, (text, _) in verbs.items():
-        yield f"        {_quoted(f'{name}:{text}')}"
+        yield f"        {quoted(f'{name}:{text}')}"
     yield "    )"
     yield "    _arguments -C '(-s --socket)'{-s,--socket}'[socket of the daemon]:socket:_files' \\"
     yield "        '*-H[a host, over ssh]:host:_hosts' '1:verb:->verb' '*::argument:->argument'"
@@ -138,9 +146,9 @@ def _zsh(verbs: Verbs) -> Iterator[str]:
     yield "        argument)"
     yield "            case $words[1] in"
     for name, (_, verb) in verbs.items():
-        specs = [_zsh_spec(action) for action in _options(verb)]
+        specs = [zsh_spec(action) for action in options_of(verb)]
         if choices := _choices(verb, verbs):
-            specs.append(_quoted(f"1:word:({' '.join(choices)})"))
+            specs.append(quoted(f"1:word:({' '.join(choices)})"))
         specs += ["'*:name:_sglctl_names'"] if _takes_names(verb) else []
         yield f"                {name}) _arguments {' '.join(specs)} ;;"
     yield "            esac ;;"
@@ -149,16 +157,18 @@ def _zsh(verbs: Verbs) -> Iterator[str]:
     yield '_sglctl "$@"'
 
 
-def _zsh_spec(action: argparse.Action) -> str:
+def zsh_spec(action: argparse.Action) -> str:
+    """The option for zsh's _arguments."""
     text = (action.help or "").replace("[", "(").replace("]", ")").replace(":", ",")
-    value = "" if action.nargs == 0 else f":{action.metavar or action.dest}:{_zsh_values(action)}"
-    return " ".join(_quoted(f"{option}[{text}]{value}") for option in action.option_strings)
+    word = str(action.metavar or action.dest).replace(":", "\\:")
+    value = "" if action.nargs == 0 else f":{word}:{_zsh_values(action)}"
+    return " ".join(quoted(f"{option}[{text}]{value}") for option in action.option_strings)
 
 
 def _zsh_values(action: argparse.Action) -> str:
     if action.choices:
         return f"({' '.join(map(str, action.choices))})"
-    return "_files" if action.dest == "output" else ""
+    return "_files" if is_path(action) else ""
 
 
 # --- fish ------------------------------------------------------------------------------------------------------------
@@ -170,23 +180,24 @@ def _fish(verbs: Verbs) -> Iterator[str]:
     yield "complete -c sglctl -s s -l socket -r -F -d 'socket of the daemon'"
     yield "complete -c sglctl -s H -x -d 'a host, over ssh'"
     for name, (text, verb) in verbs.items():
-        yield f"complete -c sglctl -n __fish_use_subcommand -a {name} -d {_quoted(text)}"
+        yield f"complete -c sglctl -n __fish_use_subcommand -a {name} -d {quoted(text)}"
         seen = f"-n '__fish_seen_subcommand_from {name}'"
-        for action in _options(verb):
-            yield f"complete -c sglctl {seen} {_fish_option(action)}"
+        for action in options_of(verb):
+            yield f"complete -c sglctl {seen} {fish_option(action)}"
         if words := _choices(verb, verbs):
             yield f"complete -c sglctl {seen} -a '{' '.join(words)}'"
         if _takes_names(verb):
             yield f'complete -c sglctl {seen} -a "(sglctl {_NAMES})"'
 
 
-def _fish_option(action: argparse.Action) -> str:
+def fish_option(action: argparse.Action) -> str:
+    """The option for fish's complete."""
     names = [f"-l {one[2:]}" if one.startswith("--") else f"-s {one[1:]}" for one in action.option_strings]
-    value = [] if action.nargs == 0 else ["-r -F"] if action.dest == "output" else ["-x"]
+    value = [] if action.nargs == 0 else ["-r -F"] if is_path(action) else ["-x"]
     choices = [f"-a '{' '.join(map(str, action.choices))}'"] if action.choices else []
-    return " ".join([*names, *value, *choices, "-d", _quoted(action.help or "")])
+    return " ".join([*names, *value, *choices, "-d", quoted(action.help or "")])
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """For all three shells: a quote ends the quoted part, stands escaped, and begins another."""
     return "'" + text.replace("'", "'\\''") + "'"
