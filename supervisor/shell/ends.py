@@ -26,12 +26,18 @@ class Ends:
     """One for the daemon. An end that is due later is carried out by a task of the daemon's."""
 
     def __init__(
-        self, keeper: FleetKeeper, loop_of: Callable[[str], ServerLoop | None], hub: Hub, tasks: TaskGroup
+        self,
+        keeper: FleetKeeper,
+        loop_of: Callable[[str], ServerLoop | None],
+        hub: Hub,
+        tasks: TaskGroup,
+        monotonic: Callable[[], float] = clock.monotonic,
     ) -> None:
         self._keeper = keeper
         self._loop_of = loop_of
         self._hub = hub
         self._tasks = tasks
+        self._monotonic = monotonic
         self._due: dict[str, StopRequested | RestartRequested] = {}
 
     # --- what is asked -----------------------------------------------------------------------------------------------
@@ -143,7 +149,7 @@ class Ends:
         """A server's lifecycle has changed: its mates follow it, and those that it was missed by may come back."""
         loop = self._loop_of(name)
         mates = self._keeper.mates(name)
-        if loop is not None and mates and (failure := _failure(loop, change)) is not None:
+        if loop is not None and mates and (failure := _failure(loop, change, self._monotonic())) is not None:
             self._keeper.held.update(mates)
             for mate in mates:
                 self._tasks.start_soon(self._tell, mate, failure, name=f"{mate}: told that {name} has failed")
@@ -157,7 +163,7 @@ class Ends:
             self._forget(mate)
 
 
-def _failure(loop: ServerLoop, change: Announce) -> MateFailed | None:
+def _failure(loop: ServerLoop, change: Announce, now: float) -> MateFailed | None:
     """What its mates must be told; None when nobody has failed."""
     snapshot, follows = loop.snapshot(), loop.server.follows
     if snapshot.goal != "up" or snapshot.maintenance is not None:
@@ -168,7 +174,7 @@ def _failure(loop: ServerLoop, change: Announce) -> MateFailed | None:
     if not ended or not _own(snapshot.incidents, change.attempt):
         return None
     if follows.next is Next.BACKOFF:
-        return MateFailed(loop.name, follows.reason, max(0.0, follows.due - clock.monotonic()))
+        return MateFailed(loop.name, follows.reason, max(0.0, follows.due - now))
     return MateFailed(loop.name, follows.reason)
 
 

@@ -27,11 +27,16 @@ class FleetKeeper:
     """One for the daemon. `config` is the one in force, `snapshots` are those of all servers, as they are now."""
 
     def __init__(
-        self, hub: Hub, config: Callable[[], Config], snapshots: Callable[[], Iterable[ServerSnapshot]]
+        self,
+        hub: Hub,
+        config: Callable[[], Config],
+        snapshots: Callable[[], Iterable[ServerSnapshot]],
+        monotonic: Callable[[], float] = clock.monotonic,
     ) -> None:
         self._hub = hub
         self._config = config
         self._snapshots = snapshots
+        self._monotonic = monotonic
         self._followed: Config | None = None
         self._fleet = Fleet(Rules())
         self._told: dict[str, str] = {}
@@ -56,14 +61,14 @@ class FleetKeeper:
 
     def members(self) -> dict[str, Member]:
         """All servers as they are now."""
-        now = clock.monotonic()
+        now = self._monotonic()
         return {snapshot.name: member(snapshot, now) for snapshot in self._snapshots()}
 
     async def admitted(self, name: str) -> Admission:
         """Whether the server may start. What has been told already is not told again at once, but waited for here."""
-        until = clock.monotonic() + _MOMENTS_S
+        until = self._monotonic() + _MOMENTS_S
         answer = self._ask(name)
-        while isinstance(answer, Wait) and answer.reason == self._told.get(name) and clock.monotonic() < until:
+        while isinstance(answer, Wait) and answer.reason == self._told.get(name) and self._monotonic() < until:
             await self._something_new()
             answer = self._ask(name)
         if isinstance(answer, Wait):
@@ -96,7 +101,7 @@ class FleetKeeper:
         if not free:
             self._given_back += 1
             self._hub.publish()
-        return self._current().looked(name, self.members(), clock.monotonic(), free=free)
+        return self._current().looked(name, self.members(), self._monotonic(), free=free)
 
     def told(self, snapshot: ServerSnapshot) -> str:
         """Whom the server's start waits for, "" when it waits for nobody."""
@@ -107,17 +112,17 @@ class FleetKeeper:
         """Those that were given up because of another server, which is there now or about to come."""
         if not self.refused:
             return []
-        members, now = self.members(), clock.monotonic()
+        members, now = self.members(), self._monotonic()
         for name in [name for name in self.refused if name not in members or members[name].alive]:
             self.refused.discard(name)
         return [name for name in self.refused if self._current().may_be_asked_again(name, members, now)]
 
     def view(self) -> FleetView:
         """Who starts, who waits, and when all will be ready."""
-        return view(self._current(), self.members(), clock.monotonic())
+        return view(self._current(), self.members(), self._monotonic())
 
     def _ask(self, name: str) -> Admission:
-        return self._current().ask(name, self.members(), clock.monotonic())
+        return self._current().ask(name, self.members(), self._monotonic())
 
     def _current(self) -> Fleet:
         """The fleet, with the rules of the configuration in force."""

@@ -64,6 +64,7 @@ class Rolling:
         boot_id: str,
         tell: Callable[[str, str, str, str], None] = lambda *_: None,
         join_limit_s: float = JOIN_LIMIT_S,
+        monotonic: Callable[[], float] = clock.monotonic,
     ) -> None:
         self._roster = roster
         self._changes = changes
@@ -73,6 +74,7 @@ class Rolling:
         self._boot_id = boot_id
         self._tell = tell
         self._join_limit_s = join_limit_s
+        self._monotonic = monotonic
         self._roll: Roll | None = None
         self._cancelled_by = ""
         self._asked = anyio.Event()
@@ -158,12 +160,12 @@ class Rolling:
 
     async def _may_leave(self, name: str) -> str:
         """Why a serving server is better left where it is: a router that cannot be told would go on sending to it."""
-        limit = clock.monotonic() + self._join_limit_s
+        limit = self._monotonic() + self._join_limit_s
         while (missing := self._missing(name)) and _serves(self._snapshot(name)) and not self._ended():
             seen = self._hub.count
-            if clock.monotonic() >= limit:
+            if self._monotonic() >= limit:
                 return f"{missing}; it was left as it is"
-            with anyio.move_on_after(limit - clock.monotonic()):
+            with anyio.move_on_after(limit - self._monotonic()):
                 await self._hub.changed(seen)
         return ""
 
@@ -181,11 +183,11 @@ class Rolling:
                 case Failed(reason):
                     return reason
                 case Wait(healthy):
-                    limit = clock.monotonic() + self._join_limit_s if healthy else math.inf
+                    limit = self._monotonic() + self._join_limit_s if healthy else math.inf
                     healthy_until = min(healthy_until, limit) if healthy else math.inf
-            if clock.monotonic() >= healthy_until:
+            if self._monotonic() >= healthy_until:
                 return f"it is healthy, but not every router has taken it within {self._join_limit_s:g} s: {missing}"
-            with anyio.move_on_after(max(0.0, healthy_until - clock.monotonic())):
+            with anyio.move_on_after(max(0.0, healthy_until - self._monotonic())):
                 await self._hub.changed(seen)
         return "it is over"
 
