@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from supervisor.core.gpus import quarantine
 from supervisor.metrics.families import FAMILIES, Kind
+from supervisor.runbook import runbooks
 
 ROOT = Path(__file__).resolve().parents[2]
 ETC = ROOT / "etc/prometheus"
@@ -64,7 +66,24 @@ def silenced(rules: str, alert: str) -> str:
 @pytest.mark.parametrize("alert", ALERTS)
 def test_every_alert_is_explained(alert: str) -> None:
     assert f"\n## {alert}\n" in (ROOT / "docs/alerts.md").read_text()
-    assert f"docs/alerts.md#{alert.lower()}" in RULES.read_text()
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_every_alerts_runbook_is_its_own_section_or_a_causes(alert: str) -> None:
+    rule = re.search(rf"- alert: {alert}\n(.*?)(?=\n\n|\Z)", RULES.read_text(), re.S)
+    assert rule
+    targets = re.findall(r"docs/([a-z]+\.md)#([a-z-]+)", rule[1].partition("runbook:")[2])
+    assert targets
+    known = {("alerts.md", alert.lower())} | {("runbooks.md", cause) for cause in runbooks()}
+    assert set(targets) <= known
+
+
+def test_every_kind_of_quarantine_has_a_runbook() -> None:
+    """A new kind must be put to the hardware, to the memory, or to those that the alert's own section explains."""
+    hardware = re.search(r'match "\^\(([a-z|-]+)\)\$" \$labels.reason', RULES.read_text())
+    assert hardware
+    explained = {quarantine.FAILURES, quarantine.OPERATOR}
+    assert {*hardware[1].split("|"), quarantine.UNATTRIBUTED} | explained == set(quarantine.KINDS)
 
 
 def test_nothing_is_explained_that_is_no_alert() -> None:
