@@ -16,7 +16,7 @@ from supervisor.child import Child, end, exited
 OUTPUT_BYTES = 64 * 1024  # the last ones are kept
 END_LIMIT_S = 2.0
 LINE_CHARACTERS = 300
-_START_LIMIT_S = 10.0  # an exec from a dead network file system hangs
+START_LIMIT_S = 10.0  # an exec from a dead network file system hangs
 
 
 class HookRun(msgspec.Struct, frozen=True):
@@ -35,7 +35,12 @@ class HookRun(msgspec.Struct, frozen=True):
         return self.problem or shown[:LINE_CHARACTERS] or f"exit status {self.status}"
 
 
-async def run_hook(command: Sequence[str], environment: Mapping[str, str], timeout_s: float) -> HookRun:
+async def run_hook(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    timeout_s: float,
+    start_limit_s: float = START_LIMIT_S,
+) -> HookRun:
     """Run it to its end, without a shell, in a process group of its own, which is killed when the time is over.
 
     What it leaves in the background keeps running once it has ended in time; its output is not waited for.
@@ -44,7 +49,7 @@ async def run_hook(command: Sequence[str], environment: Mapping[str, str], timeo
     output, child = bytearray(), Child(command, environment, "/")
     try:
         try:
-            with anyio.fail_after(_START_LIMIT_S):
+            with anyio.fail_after(start_limit_s):
                 process = await anyio.to_thread.run_sync(child.start, abandon_on_cancel=True)
         except OSError as problem:  # TimeoutError too
             return HookRun(None, problem=f"cannot run {command[0]}: {problem.strerror or 'the start hangs'}")

@@ -1,8 +1,10 @@
 """The configuration changes while the daemon runs; only what must be restarted is, and nothing runs twice."""
 
+import contextlib
+import json
 import os
 import signal
-import time
+import sqlite3
 from pathlib import Path
 
 from tests.e2e.host import Host, until
@@ -10,6 +12,14 @@ from tests.e2e.host import Host, until
 
 def running(host: Host, name: str) -> None:
     until(lambda: host.show(name)["lifecycle"]["value"] == "running", 30, f"{name} is healthy")
+
+
+def refused_probes(host: Host, name: str) -> int:
+    """As the journal has them."""
+    with contextlib.closing(sqlite3.connect(f"file:{host.state_dir}/journal.db?mode=ro", uri=True)) as journal:
+        rows = journal.execute("SELECT payload FROM entry WHERE server = ? AND kind = 'event'", (name,)).fetchall()
+    entries = [json.loads(payload) for (payload,) in rows]
+    return sum(one["type"] == "Probed" and one["outcome"] == "refused" for one in entries)
 
 
 def test_a_live_change_reaches_a_running_server_without_its_notice(host: Host) -> None:
@@ -38,7 +48,8 @@ def test_a_server_is_probed_at_the_configured_host(host: Host) -> None:
     host.fake("kimi", host="127.0.0.9", sole=True)  # nobody listens there
     host.start()
     host.wait_for("kimi", "phase", "healthy")
-    time.sleep(1)  # four probes
+    before = refused_probes(host, "kimi")
+    until(lambda: refused_probes(host, "kimi") >= before + 3, 30, "three more probes were refused")
     assert host.show("kimi")["lifecycle"]["value"] == "starting", "no probe has been answered"
     pid = host.show("kimi")["pid"]
 

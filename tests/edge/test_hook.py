@@ -11,7 +11,6 @@ from typing import Any
 import anyio
 import pytest
 
-from supervisor.edge import hook
 from supervisor.edge.hook import OUTPUT_BYTES, HookRun, run_hook
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "SGLSUP_TEST_RUN": os.environ["SGLSUP_TEST_RUN"]}
@@ -121,9 +120,8 @@ async def test_a_start_that_comes_too_late_is_ended(tmp_path: Path, monkeypatch:
         started.append(popen(*arguments, **options))
         return started[0]
 
-    monkeypatch.setattr(hook, "_START_LIMIT_S", 0.1)
     monkeypatch.setattr(subprocess, "Popen", hang)
-    done = await run("sleep", "1000")
+    done = await run_hook(["sleep", "1000"], ENVIRONMENT, timeout_s=20.0, start_limit_s=0.1)
     assert done.problem == "cannot run sleep: the start hangs"
     late.set()
     for _ in range(500):
