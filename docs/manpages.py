@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from supervisor import completion, main
+from supervisor.cli import codes
 from supervisor.cli.main import parser as client_parser
 from supervisor.config.model import (
     DaemonConfig,
@@ -177,16 +178,7 @@ def _unexplained(action: argparse.Action) -> str:
 
 
 def _statuses() -> Iterator[str]:
-    rows = (
-        ("0", "done"),
-        ("1", "error; wait: a server gave up"),
-        ("2", "wrong usage"),
-        ("3", "status: a server is not running; pid, signal: it is not running"),
-        ("4", "unknown name, or no daemon"),
-        ("5", "time-out"),
-        ("130", "interrupted"),
-    )
-    for code, meaning in rows:
+    for code, meaning in codes.LONG.items():
         yield f".TP\n.B {code}\n{_text(meaning)}"
 
 

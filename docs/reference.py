@@ -4,6 +4,7 @@ import argparse
 import re
 from collections.abc import Iterable
 
+from supervisor.cli import codes
 from supervisor.core.health import Health
 from supervisor.core.lifecycle import State
 from supervisor.metrics.servers import VERDICTS as VERDICT_WORDS
@@ -94,8 +95,8 @@ The classes of failures. What is done about one is `restart.causes` in [configur
 {rows((f"`{name}`", exit_status(parser)) for name, parser in commands.items() if exit_status(parser))}
 | `sglsup daemon` | 0 asked to end, 1 something it needs is not there, 2 a configuration that cannot be used |
 | `sglsup demo` | 0 as expected, 1 not, 130 Ctrl-C |
-| `sglctl` | 0 done, 1 error, 2 usage, 3 not running, 4 unknown name or no daemon, 5 time-out, 130 Ctrl-C |
-| `sglctl wait` | 0 healthy, 1 given up, 2 usage, 4 unknown name or no daemon, 5 time-out |
+| `sglctl` | {codes.in_a_line(codes.SHORT)} |
+| `sglctl wait` | {codes.in_a_line(codes.OF_WAIT)} |
 
 A server's own status is told as it came: `exit 1`, or `signal 9`. SGLang ends itself with SIGKILL, so 9 alone says
 nothing.

@@ -16,9 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_EPILOG = """\
-exit codes: 0 ok, 1 error, 2 usage, 3 not running, 4 unknown name or no daemon, 5 time-out
-"""
+_EPILOG = f"exit codes: {codes.in_a_line(codes.SHORT)}"
 
 
 def main() -> int:

@@ -194,7 +194,7 @@ async def test_the_nearest_verb_is_guessed(sglctl: Sglctl, word: str, end: str) 
 
 
 async def test_help(sglctl: Sglctl) -> None:
-    assert "exit codes: 0 ok" in (await sglctl("help")).out
+    assert "exit codes: 0 done, 1 error" in (await sglctl("help")).out
     assert "--for" in (await sglctl("help", "wait")).out
     assert (await sglctl("help", "nonsense")).code == 2
     assert (await sglctl("-h")).code == 0
