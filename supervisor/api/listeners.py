@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from supervisor.api.access import peer_of
+from supervisor.edge import fdstore
 
 BACKLOG = 256
 CONNECT_TIMEOUT_S = 1.0
@@ -91,7 +92,8 @@ def activated(environment: Mapping[str, str], pid: int) -> list[socket.socket]:
         return []
     count = environment.get("LISTEN_FDS", "")
     descriptors = range(_FIRST_PASSED, _FIRST_PASSED + (int(count) if count.isascii() and count.isdigit() else 0))
-    return [taken_over(descriptor) for descriptor in descriptors]
+    held = fdstore.passed(environment, pid)  # beside them, and closed by now
+    return [taken_over(descriptor) for descriptor in descriptors if descriptor not in held]
 
 
 def taken_over(descriptor: int) -> socket.socket:

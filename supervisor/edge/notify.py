@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import contextlib
 import os
 import socket
@@ -28,8 +29,8 @@ class Notifier:
             return None
         return int(self._watchdog_usec) / 1e6 or None
 
-    def send(self, **fields: str) -> None:
-        """Send `READY="1"`, `STATUS="…"` and the like. A lost message is no failure of ours."""
+    def send(self, *descriptors: int, **fields: str) -> None:
+        """Send `READY="1"`, `STATUS="…"` and the like, with descriptors for `FDSTORE`. A lost message is no failure."""
         if not self._address:
             return
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
@@ -39,4 +40,5 @@ class Notifier:
             socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out,
         ):
             out.setblocking(False)
-            out.sendto(data, address)
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+            out.sendmsg([data], rights, 0, address)

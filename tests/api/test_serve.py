@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from supervisor.api.limits import Limits
-from supervisor.api.listeners import SocketInUseError, bind_tcp, bind_unix
+from supervisor.api.listeners import SocketInUseError, activated, bind_tcp, bind_unix
 from tests.api.conftest import connected
 from tests.api.fake import FakeControl, dialled, served, served_on_both, snapshot
 
@@ -157,6 +157,12 @@ asyncio.run(main())
             command, pass_fds=[listener.fileno()], env=environment, capture_output=True, text=True, timeout=30
         )
     assert (ran.stdout, ran.returncode) == ("ok\n", 0), ran.stderr
+
+
+def test_what_systemd_holds_for_us_is_no_socket() -> None:
+    """It comes beside them, and is closed before anybody asks for sockets."""
+    environment = {"LISTEN_PID": "7", "LISTEN_FDS": "2", "LISTEN_FDNAMES": "leader/kimi/1/x:leader/draft/1/y"}
+    assert activated(environment, 7) == []
 
 
 async def test_an_idle_server_does_not_wake_up(tmp_path: Path) -> None:
