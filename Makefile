@@ -23,9 +23,11 @@ venv: $(STAMP) ## make .venv with the pinned packages
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "cannot make $(VENV): Python 3.11 or newer is needed, $(PYTHON) is " + sys.version.split()[0])'
-	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet --constraint constraints.txt hatchling editables
-	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	@echo 'making $(VENV), an environment of its own (once; some seconds)'
+	@$(PYTHON) -m venv $(VENV)
+	@echo 'installing the pinned packages into $(VENV) (once, from the package index; one to three minutes, silently)'
+	@$(PIP) install --quiet --constraint constraints.txt hatchling editables
+	@$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
 	@touch $@
 
 demo: $(STAMP) ## two servers of the bundled fake engine, one of which stalls

@@ -32,8 +32,8 @@ LONG = {
     "that is starting, stopping or in backoff",
     ERROR: "error; `wait`: a server gave up (FATAL)",
     USAGE: "wrong usage; of a verb that there is not the nearest one is guessed",
-    NOT_RUNNING: "`status`: a server is STOPPED, EXITED, FATAL or UNKNOWN (`--check`: not healthy); `pid`, `signal`: it "
-    "is not running",
+    NOT_RUNNING: "`status`: a server is STOPPED, EXITED, FATAL or UNKNOWN (`--check`: not healthy); `pid`, `signal`: "
+    "it is not running",
     UNKNOWN: SHORT[UNKNOWN],
     TIMED_OUT: SHORT[TIMED_OUT],
     INTERRUPTED: "Ctrl-C (which ends `tail -f` and `events -f` with 0)",

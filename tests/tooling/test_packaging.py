@@ -121,3 +121,12 @@ def test_ci_and_the_makefile_are_the_only_two_ways_in() -> None:
 
     assert targets == {"check", "test", "slow", "real"}
     subprocess.run(["bash", "-n", ROOT / ".ci" / "run"], check=True, timeout=10)
+
+
+def test_each_long_step_of_the_first_make_is_told_before_it_begins() -> None:
+    command = ["make", "--dry-run", "--what-if", "constraints.txt", "demo"]
+    planned = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30).stdout.splitlines()
+    for step, told in ((" -m venv ", "some seconds"), (" install --quiet ", "one to three minutes")):
+        at = next(at for at, line in enumerate(planned) if step in line)
+        assert planned[at - 1].startswith("echo ")
+        assert told in planned[at - 1]
