@@ -23,7 +23,7 @@ def run(folder: Path, test: str, *options: str) -> "subprocess.CompletedProcess[
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=110,
     )
 
 
