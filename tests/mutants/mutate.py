@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import copy
+import contextlib
 from collections.abc import Iterator
 from types import CodeType
 
@@ -33,6 +33,8 @@ class Mutant(msgspec.Struct, frozen=True):
     function: str
     what: str
     code: CodeType
+    lines: range
+    """Whoever runs the mistake has run one of these."""
 
     def __str__(self) -> str:
         return f"{self.module}:{self.line} {self.function}: {self.what}"
@@ -40,27 +42,46 @@ class Mutant(msgspec.Struct, frozen=True):
 
 def mutants(source: str, module: str) -> Iterator[Mutant]:
     """Every mistake that can be made inside a function of the module."""
-    tree = ast.parse(source)
-    for number, (node, _) in enumerate(_places(tree)):
-        for which in range(len(list(_mistakes(node)))):
-            changed = copy.deepcopy(tree)
-            place, function = list(_places(changed))[number]
-            what, new = list(_mistakes(place))[which]
-            _put(changed, place, new)
-            code = compile(ast.fix_missing_locations(changed), module, "exec")
-            yield Mutant(module, getattr(node, "lineno", 0), function, what, _find(code, function.split(".")))
+    for name, function, holder in _functions(ast.parse(source)):
+        for node, since in list(_places(function.body, 0)):
+            for what, new in _mistakes(node):
+                with _put(function, node, new):
+                    code = _compiled(function, holder, module)
+                line = getattr(node, "lineno", since)
+                yield Mutant(module, line, name, what, code, range(since, _last_line(node, line) + 1))
 
 
-def _places(tree: ast.Module) -> list[tuple[ast.AST, str]]:
-    """Nodes inside of functions, each with the qualified name of its outermost function."""
-    found: list[tuple[ast.AST, str]] = []
+def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef, ast.ClassDef | None]]:
+    """The outermost ones, with their qualified names and their classes."""
     for top in tree.body:
-        holders = top.body if isinstance(top, ast.ClassDef) else [top]
-        for holder in holders:
-            if isinstance(holder, ast.FunctionDef):
-                name = f"{top.name}.{holder.name}" if isinstance(top, ast.ClassDef) else holder.name
-                found += [(node, name) for statement in holder.body for node in ast.walk(statement)]
-    return found
+        if isinstance(top, ast.FunctionDef):
+            yield top.name, top, None
+        elif isinstance(top, ast.ClassDef):
+            yield from ((f"{top.name}.{one.name}", one, top) for one in top.body if isinstance(one, ast.FunctionDef))
+
+
+def _places(nodes: list[ast.stmt] | list[ast.AST], since: int) -> Iterator[tuple[ast.AST, int]]:
+    """Each node with the line that its statement begins on."""
+    for node in nodes:
+        begins = node.lineno if isinstance(node, ast.stmt) else since
+        yield node, begins
+        yield from _places(list(ast.iter_child_nodes(node)), begins)
+
+
+def _last_line(node: ast.AST, line: int) -> int:
+    """Of a branch: that of its condition."""
+    return getattr(node.test if isinstance(node, ast.If) else node, "end_lineno", None) or line
+
+
+def _compiled(function: ast.FunctionDef, holder: ast.ClassDef | None, module: str) -> CodeType:
+    """The function alone, in its class if it has one, as `super()` needs it."""
+    top: ast.stmt = function
+    if holder is not None:
+        top = ast.copy_location(ast.ClassDef(holder.name, [], [], [function], []), holder)
+    code = compile(ast.Module([top], []), module, "exec")
+    for name in (holder.name, function.name) if holder is not None else (function.name,):
+        code = next(one for one in code.co_consts if isinstance(one, CodeType) and one.co_name == name)
+    return code
 
 
 def _mistakes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
@@ -88,17 +109,32 @@ def _mistakes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
             return
 
 
-def _put(tree: ast.AST, place: ast.AST, new: ast.AST) -> None:
-    ast.copy_location(new, place)
+@contextlib.contextmanager
+def _put(tree: ast.AST, place: ast.AST, new: ast.AST) -> Iterator[None]:
+    """The new node stands there meanwhile."""
+    parent, field, at = _found(tree, place)
+    ast.fix_missing_locations(ast.copy_location(new, place))
+    _set(parent, field, at, new)
+    try:
+        yield
+    finally:
+        _set(parent, field, at, place)
+
+
+def _found(tree: ast.AST, place: ast.AST) -> tuple[ast.AST, str, int | None]:
     for parent in ast.walk(tree):
         for field, value in ast.iter_fields(parent):
             if value is place:
-                setattr(parent, field, new)
-            elif isinstance(value, list) and any(item is place for item in value):
-                value[[item is place for item in value].index(True)] = new
+                return parent, field, None
+            if isinstance(value, list):
+                for at, item in enumerate(value):
+                    if item is place:
+                        return parent, field, at
+    raise LookupError(ast.dump(place))
 
 
-def _find(code: CodeType, path: list[str]) -> CodeType:
-    for name in path:
-        code = next(one for one in code.co_consts if isinstance(one, CodeType) and one.co_name == name)
-    return code
+def _set(parent: ast.AST, field: str, at: int | None, node: ast.AST) -> None:
+    if at is None:
+        setattr(parent, field, node)
+    else:
+        getattr(parent, field)[at] = node

@@ -50,8 +50,8 @@ def test_every_mistake_is_told_with_its_place() -> None:
         "door:12 Door.opens: and/or swapped",
         "door:12 Door.opens: GtE turned",
         "door:15 least: Add swapped",
-        "door:15 least: 1 plus one",
         "door:15 least: min swapped",
+        "door:15 least: 1 plus one",
     ]
 
 
@@ -59,3 +59,20 @@ def test_a_mistake_changes_what_the_function_does() -> None:
     assert with_mistake("least", "min swapped")(3, 7) == 8
     assert with_mistake("least", "Add swapped")(3, 7) == 2
     assert with_mistake("least", "1 plus one")(3, 7) == 5
+
+
+def test_whoever_runs_a_mistake_runs_a_line_of_its_statement() -> None:
+    source = """
+def waits(held, free):
+    if (
+        held
+        and not free
+    ):
+        return 1
+    return 0
+"""
+    lines = {one.what: list(one.lines) for one in mutants(source, "door")}
+    assert lines["always"] == [3, 4, 5]
+    assert lines["not left out"] == [3, 4, 5]
+    assert lines["1 plus one"] == [7]
+    assert lines["0 plus one"] == [8]
