@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.config import CauseAction
+from supervisor.core.clues import NO_EVIDENCE
 from supervisor.core.restart import Ending, Next, RestartBook
 from supervisor.core.settings import CauseRule, RestartSettings
 from supervisor.snapshot import DiagnosisView
@@ -54,6 +55,18 @@ def test_a_cause_that_no_restart_mends_is_fatal_at_once_with_its_remedy() -> Non
     assert decision.next is Next.FATAL
     assert "spec-decode-config" in decision.reason
     assert "use another draft" in decision.reason
+
+
+def test_a_verdict_without_a_remedy_is_a_whole_sentence() -> None:
+    decision = book().decide(ending(cause="spec-decode-config", restart="no"))
+    assert decision.reason == "spec-decode-config: a restart cannot help"
+
+
+def test_a_restart_says_why_and_how_many_there_were() -> None:
+    it = book()
+    assert it.decide(ending(1, at=1)).reason == "exited with status 1 (native-crash); restart 1"
+    assert it.decide(ending(2, at=2, cause="")).reason == "exited with status 1; restart 2"
+    assert it.decide(ending(3, at=3, cause=NO_EVIDENCE)).reason == "exited with status 1; restart 3"
 
 
 def test_without_a_budget_the_first_failure_is_the_last() -> None:
