@@ -12,6 +12,7 @@ import anyio
 import httpx
 
 from supervisor.actions import Probe
+from supervisor.edge.probe.client import connectable, local_client
 from supervisor.events import Listener, Probed, ProbeOutcome
 
 BODY_LIMIT_BYTES = 64 * 1024
@@ -89,18 +90,6 @@ class Prober:
         return ""
 
 
-def local_client() -> httpx.AsyncClient:
-    """For servers of this host: no connection is kept (it would outlive its server), no proxy asked, no redirect."""
-    return httpx.AsyncClient(
-        trust_env=False,
-        follow_redirects=False,
-        verify=False,  # noqa: S501 - plain HTTP to this host; to load the certificates costs time and memory
-        limits=httpx.Limits(max_keepalive_connections=0, max_connections=None),
-        headers={"connection": "close", "user-agent": "sglang-supervisor", "accept-encoding": "identity"},
-        timeout=None,  # noqa: S113 - each call has a deadline, which also ends a byte-a-second answer
-    )
-
-
 def identity(body: bytes, fields: tuple[str, ...]) -> str:
     """The model an answer names: the first of the fields of a JSON object that has a text; "" when none has."""
     try:
@@ -142,15 +131,6 @@ def _error_numbers(problem: BaseException | None) -> list[int]:
             numbers.extend(number for inner in problem.exceptions for number in _error_numbers(inner))
         problem = problem.__cause__ or problem.__context__
     return numbers
-
-
-def connectable(host: str) -> str:
-    """Where a server that listens on `host` can be reached from this machine."""
-    if host in ("", "0.0.0.0"):  # noqa: S104 - read from a server's command, not bound by us
-        return "127.0.0.1"
-    if host in ("::", "[::]"):
-        return "[::1]"
-    return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 def _excerpt(body: bytes) -> str:
