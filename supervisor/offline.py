@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import io
 import os
+import re
 import shutil
 import sys
 import zlib
@@ -17,7 +18,7 @@ from typing import IO, NoReturn, cast
 from supervisor.core.log.skim import Skimmer
 from supervisor.core.log.stamps import like, seconds
 from supervisor.core.report import as_json, page, report
-from supervisor.core.story import LogStory, Outcome, Verdict
+from supervisor.core.story import LogStory, Origin, Outcome, Verdict
 from supervisor.edge.archive import attempt_of, log_bytes, segments
 from supervisor.output import for_a_reader
 from supervisor.profile import Profile, load_profile, profile_names
@@ -31,6 +32,12 @@ _GZIP = b"\x1f\x8b"
 _GZIP_MEMBER = 16 + zlib.MAX_WBITS
 _PACKED = 64 * 1024
 _ZSTD = b"\x28\xb5\x2f\xfd"
+EXCERPT_LINES = 100  # of more than so many lines of an engine's log one at least is only an engine's
+_KERNEL = re.compile(
+    rb"(<\d+>)?\[ *\d+\.\d{6}\] "  # dmesg
+    rb"|\[\w{3} \w{3} +\d+ [\d:]+ \d{4}\] "  # dmesg -T
+    rb"|[\w:.+ -]{10,40} \S+ kernel: "  # syslog, journalctl -k
+)
 _BINARY = 0.1  # of the first bytes are NULs or other controls: no log
 
 
@@ -91,13 +98,16 @@ def diagnose(
     sample = _sample(stream)
     name = engine or recognise(sample)
     profile = load_profile(name or profile_names()[0])
-    story, skimmer = LogStory(profile), Skimmer(profile)
+    story, skimmer, known = LogStory(profile), Skimmer(profile), name is not None
     for chunk in _chunks(stream, sample):
+        known = known or recognise(chunk) is not None
         for lines in skimmer.feed(chunk):
             story.read(lines)
     story.read(skimmer.finish())
     moment = seconds(like(now, story.stamp)) if now else None
-    return story.conclude(moment, exit_code, recognised=name is not None), profile, skimmer.lines
+    foreign = skimmer.lines > EXCERPT_LINES or is_kernel_log(sample)
+    origin = Origin.ENGINE if known else Origin.FOREIGN if foreign else Origin.EXCERPT
+    return story.conclude(moment, exit_code, origin=origin), profile, skimmer.lines
 
 
 @contextlib.contextmanager
@@ -122,6 +132,12 @@ def recognise(sample: bytes) -> str | None:
     counts = {name: _mentions(load_profile(name), sample) for name in profile_names()}
     best = max(counts, key=lambda name: counts[name])
     return best if counts[best] else None
+
+
+def is_kernel_log(sample: bytes) -> bool:
+    """Whether all lines are the kernel's, as dmesg, syslog or journalctl print them; one or two are an excerpt."""
+    lines = [line for line in sample.splitlines() if line.strip()]
+    return len(lines) > 2 and all(map(_KERNEL.match, lines))
 
 
 def _mentions(profile: Profile, sample: bytes) -> int:
@@ -237,7 +253,7 @@ def _zstd(raw: IO[bytes]) -> IO[bytes]:
 
 
 def _write(outcome: Outcome, profile: Profile, lines: int, given: argparse.Namespace) -> None:
-    engine = profile.name if outcome.verdict is not Verdict.UNKNOWN else "unknown"
+    engine = profile.name if outcome.verdict is not Verdict.UNKNOWN else "unknown"  # an excerpt: the likeliest
     if given.json:
         sys.stdout.buffer.write(as_json(report(outcome, engine, lines)))
     else:

@@ -161,13 +161,75 @@ def test_usage(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None
     assert "usage: sglsup diagnose" in capsys.readouterr().err
 
 
-def test_a_log_of_another_program(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    log = tmp_path / "nginx.log"
-    log.write_text('10.0.0.1 - - [26/Feb/2026:18:27:00 +0000] "GET / HTTP/1.1" 200 612 "-" "curl/8.5"\n' * 50)
+NGINX = '10.0.0.1 - - [26/Feb/2026:18:27:00 +0000] "GET / HTTP/1.1" 200 612 "-" "curl/8.5"\n'
+FULL = "2026/02/26 18:27:00 [crit] 7#7: *1 pwrite() failed (28: No space left on device)\n"
+XID = "NVRM: Xid (PCI:0000:1b:00): 79, pid=1234, name=python3, GPU has fallen off the bus.\n"
+KILLED = "Out of memory: Killed process 4242 (python3) total-vm:123kB, anon-rss:12kB\n"
+USB = "usb 1-1: new high-speed USB device number 2 using xhci_hcd\n"
+NOBODY = "No engine that we know wrote this: is it the right file, and complete?"
+DOUBT = "Read as an excerpt: no line here is one that only an engine writes."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        NGINX * 3,
+        NGINX * 60 + FULL * 60,
+        "hello\n",
+        "\n\n\n",
+        *("".join(head + line for line in (XID, KILLED, USB)) for head in (
+            "[12345.123456] ",
+            "<4>[    7.000001] ",
+            "[Thu Feb 26 18:27:00 2026] ",
+            "Feb 26 18:27:00 gpu1 kernel: ",
+            "2026-02-26T18:27:00.123456+01:00 gpu1 kernel: ",
+        )),
+    ],
+    ids=["web", "web-full", "short", "blank", "dmesg", "kmsg", "dmesg-T", "syslog", "journal"],
+)  # fmt: skip
+def test_a_log_that_no_engine_wrote_is_not_judged(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str
+) -> None:
+    log = tmp_path / "other.log"
+    log.write_text(text)
     status, found = told(capsys, str(log))
     assert (status, found["verdict"], found["engine"]) == (66, "unknown engine", "unknown")
+    assert not found["recognised"]
     assert diagnose_main([str(log)]) == 66
-    assert "No line of an engine that we know was found" in capsys.readouterr().out
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].startswith("NO ENGINE'S LOG   ")
+    assert shown[-2:] == ["", NOBODY]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(b"", "it is empty"), (bytes(range(256)) * 50, "this is binary data, not a log")],
+    ids=["empty", "binary"],
+)
+def test_what_is_no_text_is_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, content: bytes, reason: str
+) -> None:
+    log = tmp_path / "x.log"
+    log.write_bytes(content)
+    assert diagnose_main([str(log)]) == 66
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", f"sglsup diagnose: cannot read {log}: {reason}\n")
+
+
+def test_a_few_lines_are_read_as_an_excerpt_and_said_to_be(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    log = tmp_path / "excerpt.log"
+    log.write_text("[12345.123456] " + XID)
+    status, found = told(capsys, str(log))
+    assert (status, found["cause"], found["recognised"]) == (2, "gpu-hardware-fault", False)
+    assert diagnose_main([str(log)]) == 2
+    assert DOUBT in capsys.readouterr().out.splitlines()
+
+
+def test_an_engine_that_is_late_in_a_long_log_is_found(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    log = tmp_path / "late.log"
+    log.write_text(NGINX * 4000 + "[2026-02-26 18:27:00] Received sigquit from a child process.\n" + XID)
+    _, found = told(capsys, str(log))
+    assert (found["recognised"], found["verdict"]) == (True, "crashed")
 
 
 def test_a_damaged_archive_is_judged_as_far_as_it_goes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

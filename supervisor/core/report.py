@@ -82,6 +82,7 @@ class Report(msgspec.Struct, frozen=True):
     lines: int
     first: str
     last: str
+    recognised: bool
 
 
 def report(outcome: Outcome, engine: str, lines: int) -> Report:
@@ -116,6 +117,7 @@ def report(outcome: Outcome, engine: str, lines: int) -> Report:
         lines=lines,
         first=outcome.first_stamp,
         last=outcome.last_stamp,
+        recognised=outcome.recognised,
     )
 
 
@@ -134,8 +136,12 @@ def _rank(rank: RankView, like: str, now: float) -> RankReport:
 def page(outcome: Outcome, engine: str, name: str, lines: int, width: int, colour: bool) -> str:
     """The outcome for a person."""
     paint = _COLOURS if colour else _PLAIN
+    head = _headline(outcome, engine, name, lines, width, paint)
+    if outcome.verdict is Verdict.UNKNOWN:
+        return f"{head}\n\nNo engine that we know wrote this: is it the right file, and complete?\n"
     parts = [
-        _headline(outcome, engine, name, lines, width, paint),
+        head,
+        _doubt(outcome),
         _cause(outcome, width, paint),
         _remedy(outcome, width, paint),
         _timeline(outcome, width, paint),
@@ -150,15 +156,27 @@ def _headline(outcome: Outcome, engine: str, name: str, lines: int, width: int, 
     colour = paint[_VERDICT_COLOUR.get(outcome.verdict, "yellow")]
     where = _where(outcome)
     ranks = len([rank for rank in outcome.view.ranks if rank.rank])
-    facts = [engine, f"{ranks} rank{'s' if ranks != 1 else ''}" if ranks else "", f"{lines:,} lines"]
+    facts = [
+        engine if outcome.recognised else "",
+        f"{ranks} rank{'s' if ranks != 1 else ''}" if ranks else "",
+        f"{lines:,} line{'s' if lines != 1 else ''}",
+    ]
     if outcome.attempts > 1:
         facts.append(f"the last of {outcome.attempts} starts in this file")
     began = outcome.view.timeline[0].begin if outcome.view.timeline else outcome.ended
     span = format_duration(outcome.ended - began)
     times = f"{text(began, outcome.last_stamp)} … {outcome.last_stamp} ({span})" if outcome.last_stamp else "no times"
-    head = f"{colour}{str(outcome.verdict).upper()}{where}{paint['off']}   {' · '.join(fact for fact in facts if fact)}"
+    verdict = "NO ENGINE'S LOG" if outcome.verdict is Verdict.UNKNOWN else str(outcome.verdict).upper()
+    head = f"{colour}{verdict}{where}{paint['off']}   {' · '.join(fact for fact in facts if fact)}"
     gap = "   " if len(name) + len(times) + 3 <= width else "\n"
     return f"{head}\n{paint['dim']}{name}{gap}{times}{paint['off']}"
+
+
+def _doubt(outcome: Outcome) -> str:
+    """An excerpt may be anybody's; a line in the engine's own form is hardly."""
+    if outcome.recognised or outcome.last_stamp:
+        return ""
+    return "Read as an excerpt: no line here is one that only an engine writes."
 
 
 def _where(outcome: Outcome) -> str:
@@ -173,8 +191,6 @@ def _where(outcome: Outcome) -> str:
 
 def _cause(outcome: Outcome, width: int, paint: dict[str, str]) -> str:
     found = outcome.diagnosis
-    if outcome.verdict is Verdict.UNKNOWN:
-        return "No line of an engine that we know was found: is this the right file, and complete?"
     if _unblamed(outcome):
         return f"{paint['bold']}Cause{paint['off']}      nothing wrong in the log"
     sure = f"{found.confidence:.0%} sure"
@@ -199,7 +215,7 @@ def _evidence(number: int, line: str, width: int, label: str) -> list[str]:
 
 def _remedy(outcome: Outcome, width: int, paint: dict[str, str]) -> str:
     remedy = outcome.diagnosis.remedy
-    if not remedy or outcome.verdict in (Verdict.READY, Verdict.UNKNOWN):
+    if not remedy or outcome.verdict is Verdict.READY:
         return ""
     wrapped = textwrap.wrap(remedy, width - 11, break_on_hyphens=False, break_long_words=False)
     runbook = [] if _unblamed(outcome) else [f"({outcome.diagnosis.runbook})"]

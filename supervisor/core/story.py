@@ -36,6 +36,14 @@ class Verdict(enum.StrEnum):
     UNKNOWN = "unknown engine"
 
 
+class Origin(enum.StrEnum):
+    """Whose log it is, by its words alone."""
+
+    ENGINE = "engine"
+    EXCERPT = "excerpt"  # a few lines, none of which only an engine writes: what people paste
+    FOREIGN = "foreign"  # another program's
+
+
 class Outcome(msgspec.Struct, frozen=True):
     """The log's story. Times are seconds of the log's own clock (`core.log.stamps.seconds`).
 
@@ -57,6 +65,7 @@ class Outcome(msgspec.Struct, frozen=True):
     silent_s: float | None
     ended: float
     allowed_s: float | None = None
+    recognised: bool = True  # a line is one that only an engine writes
 
 
 class LogStory:
@@ -138,22 +147,25 @@ class LogStory:
         """The newest time that the log tells."""
         return self._reader.stamp
 
-    def conclude(self, now: float | None = None, exit_code: int | None = None, *, recognised: bool = True) -> Outcome:
+    def conclude(
+        self, now: float | None = None, exit_code: int | None = None, *, origin: Origin = Origin.ENGINE
+    ) -> Outcome:
         """The story as far as it was read. `now` is the log's clock at the moment of the question.
 
-        A log that no engine's words were `recognised` in is judged only when it moves or breaks like one.
+        An excerpt in which no engine's words are is judged only when it breaks like an engine's log.
         """
         for match in self._reader.finish():
             self._take(match)
         self._time(self._reader.stamp)
         silent_s = max(0.0, now - self._clock) if now is not None and self._clock else None
         verdict = self._verdict(silent_s, exit_code)
-        if not recognised and not self._moved and not self._finder.clues.all():
+        view = self._tracker.view()
+        recognised = origin is Origin.ENGINE or self._moved or any(rank.rank for rank in view.ranks)
+        if not recognised and (origin is Origin.FOREIGN or not self._finder.clues.all()):
             verdict = Verdict.UNKNOWN
         alive = verdict in (Verdict.READY, Verdict.WARMING, Verdict.STALLED, Verdict.DEGRADED)
         best = self._best(verdict)
         stage = self._stage(verdict, best)
-        view = self._tracker.view()
         diagnosis = self._diagnosis(verdict, best, exit_code, stage, alive)
         if verdict is Verdict.WARMING and diagnosis.cause == NO_FAILURE:
             diagnosis = msgspec.structs.replace(diagnosis, remedy=self._patience(silent_s))
@@ -172,6 +184,7 @@ class LogStory:
             silent_s=silent_s,
             ended=self._clock,
             allowed_s=self._allowed_s(),
+            recognised=recognised,
         )
 
     def _verdict(self, silent_s: float | None, exit_code: int | None) -> Verdict:
