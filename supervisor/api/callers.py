@@ -5,6 +5,7 @@ from __future__ import annotations
 import anyio
 import anyio.to_thread
 
+from supervisor import procstat
 from supervisor.api.access import Peer
 
 LIMIT_S = 0.5
@@ -43,8 +44,11 @@ def _ssh_address(pid: int) -> str:
 
 
 def _parent(pid: int) -> int:
-    fields = _read(f"/proc/{pid}/stat", 4096).rpartition(b")")[2].split()
-    return int(fields[1]) if len(fields) > 1 else 0
+    try:
+        process = procstat.read(pid)
+    except OSError:
+        return 0
+    return process.parent if process is not None else 0
 
 
 def _read(path: str, limit: int) -> bytes:

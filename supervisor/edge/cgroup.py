@@ -23,6 +23,8 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from supervisor import procstat
+
 WANTED_CONTROLLERS = ("memory", "pids", "cpu")
 NAME_BYTES = 200  # NAME_MAX is 255, and a prefix comes before
 POLL_S = 0.25  # a notification lost by the kernel or a watcher costs at most this
@@ -298,10 +300,5 @@ def _keyed(text: str) -> dict[str, int]:
 
 
 def _headless(pid: int) -> bool:
-    """The state in /proc is the first thread's, the count of threads the process's."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            field = file.read().rpartition(b")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return field[0] == b"Z" and int(field[17]) > 1
+    process = procstat.read(pid)
+    return process is not None and process.headless

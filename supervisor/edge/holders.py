@@ -11,12 +11,11 @@ import pwd
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from supervisor import procstat
 from supervisor.config import mask_command
 from supervisor.devices import ProcessOwner
 
 COMMAND_LIMIT = 200  # characters
-# Fields 20 and 22 of /proc/PID/stat, counted from the one after the command's closing bracket.
-_THREADS, _START_TICKS = 17, 19
 
 
 def identify(pids: Iterable[int], server_of: Callable[[int], str] = lambda pid: "") -> tuple[ProcessOwner, ...]:
@@ -26,17 +25,16 @@ def identify(pids: Iterable[int], server_of: Callable[[int], str] = lambda pid: 
 
 
 def _identify(pid: int, server_of: Callable[[int], str]) -> ProcessOwner | None:
-    folder = Path("/proc") / str(pid)
+    process, folder = procstat.read(pid), Path("/proc") / str(pid)
+    if process is None or not process.alive:
+        return None
     try:
-        fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
-        if fields[0] in (b"Z", b"X", b"x") and int(fields[_THREADS]) <= 1:  # of more, only the first one has ended
-            return None
         uid = os.stat(folder).st_uid
         name = (folder / "comm").read_bytes().decode(errors="replace")
         command = _command((folder / "cmdline").read_bytes()) or _printable(name)
     except (FileNotFoundError, ProcessLookupError):  # it ended while we looked
         return None
-    return ProcessOwner(pid, _user(uid), uid, command, server_of(pid), int(fields[_START_TICKS]))
+    return ProcessOwner(pid, _user(uid), uid, command, server_of(pid), process.start_ticks)
 
 
 def _command(data: bytes) -> str:

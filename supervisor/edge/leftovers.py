@@ -20,6 +20,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from supervisor import procstat
 from supervisor.profile import LeftoverRule
 
 LOOK_LIMIT_S = 10.0
@@ -106,17 +107,8 @@ def _alive(pid: int) -> bool:
         return True
     except PermissionError:
         return True
-    return not _zombie(pid)
-
-
-def _zombie(pid: int) -> bool:
-    """It holds no memory any more, only its exit status; unless only the first of its threads has ended."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            field = file.read().rpartition(b")")[2].split()
-        return field[0] in (b"Z", b"X") and int(field[17]) <= 1
-    except (FileNotFoundError, ProcessLookupError):
-        return True
+    process = procstat.read(pid)
+    return process is not None and process.alive
 
 
 def _status(entry: os.DirEntry[str]) -> os.stat_result | None:

@@ -8,9 +8,9 @@ import anyio
 import anyio.to_thread
 import structlog
 
+from supervisor import procstat
 from supervisor.devices import ProcessOwner
 from supervisor.edge.holders import identify
-from supervisor.edge.process.scan import read_stat
 
 LIMIT_S = 2.0
 
@@ -51,5 +51,5 @@ class Owners:
 
 def _still(owner: ProcessOwner) -> bool:
     """Whether it is the same process: this look never blocks."""
-    process = read_stat(owner.pid)
+    process = procstat.read(owner.pid)
     return process is not None and process.alive and process.start_ticks == owner.start_ticks

@@ -105,7 +105,7 @@ class ServerWatch:
         return tuple(
             Subject(one.pid, one.role, one.rank, one.title or one.name, one.pid == self._tree.pid)
             for one in self._processes.members()
-            if one.state not in "ZX"
+            if one.alive
         )
 
     async def ask(self, action: AskCanary) -> None:

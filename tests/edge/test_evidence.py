@@ -19,12 +19,13 @@ from pathlib import Path
 import anyio
 import pytest
 
+from supervisor import procstat
 from supervisor.actions import KeepEvidence
 from supervisor.edge.evidence import Facts, Part, Subject, bundles, keep, prune, tar
 from supervisor.edge.evidence.bundle import BUNDLE_BYTES, BundleWriter, being_written
 from supervisor.edge.evidence.machine import kernel_lines
 from supervisor.edge.evidence.stacks import stack
-from supervisor.edge.process.scan import all_processes, read_stat
+from supervisor.edge.process.scan import all_processes
 from supervisor.events import EvidenceKept
 from tests.edge.conftest import Starter, until
 
@@ -122,11 +123,22 @@ async def test_a_stopped_rank_gives_its_stack_too(start: Starter, tmp_path: Path
     """py-spy cannot stop what is stopped already, and would read nothing."""
     pid = await running_python(start)
     os.kill(pid, signal.SIGSTOP)
-    await until(lambda: getattr(read_stat(pid), "state", "") == "T")
+    await until(lambda: getattr(procstat.read(pid), "state", "") == "T")
     kept = await keep(ASKED, str(tmp_path / "b/7"), Facts("kimi", (rank_of(pid),)))
     assert "waits_for_ever" in files(kept)[f"stack-scheduler-TP0-{pid}.txt"]
     assert f"{pid} scheduler TP0 sglang::scheduler_TP0\nstate T," in files(kept)["processes.txt"]
     os.kill(pid, signal.SIGCONT)
+
+
+async def test_who_lives_on_without_his_first_thread_is_described_and_his_stack_is_not_blamed_on_py_spy(
+    headless: int, tmp_path: Path
+) -> None:
+    kept = await keep(ASKED, str(tmp_path / "b/7"), Facts("kimi", (rank_of(headless),)))
+    why = "its first thread has ended, and py-spy finds no other without it"
+    assert f"stack of scheduler-TP0-{headless}: {why}" in kept.missing
+    assert f"{headless} scheduler TP0 sglang::scheduler_TP0\nstate Z," in files(kept)["processes.txt"]
+    threads = files(kept)["processes.txt"].partition("--- threads\n")[2].splitlines()
+    assert [line.split()[1] for line in threads[:2]] == ["Z", "S"]
 
 
 async def test_what_is_no_python_is_said_of_roles_and_not_of_helpers(start: Starter, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from supervisor.core.log.rules import rule_index
 from supervisor.edge.process import Tree
 from supervisor.edge.treewatch import Member, Rules, TreeWatch
 from supervisor.edge.treewatch.proc import children, look
+from supervisor.edge.treewatch.watch import TITLE_EVERY_LOOKS
 from supervisor.events import ProcessSample, RoleDied, TreeSampled
 from supervisor.profile import load_profile, profile_names
 from tests.edge.conftest import Starter
@@ -214,6 +215,62 @@ async def test_a_zombie_rank_stays_visible_until_it_is_reaped(start: Starter, cg
         assert sample.unreadable == 0
 
 
+# Its first thread ends once it is told to: the process serves on, and /proc calls it a zombie without a title.
+HEADLESS = (
+    "import ctypes,os,signal,threading,time\n"
+    "def end():\n"
+    "    while not os.path.exists('go'): time.sleep(0.02)\n"
+    "    ctypes.CDLL(None).pthread_exit(None)\n"
+    "threading.Thread(target=signal.pause).start()\n"
+    "end()"
+)
+
+
+async def test_a_rank_whose_first_thread_has_ended_lives_on(start: Starter, cgroup: object) -> None:
+    """Taken for dead it was counted no more, and the evidence of its stall left it out."""
+    tree = await start(
+        "bash",
+        "-c",
+        f'(exec -a sglang::scheduler_TP0 {sys.executable} -c "{HEADLESS}") & exec sleep 1000',
+        cgroup=cgroup,
+    )
+    async with watching(tree) as watch:
+        rank = roles(await sampled(watch, roles))["scheduler TP0"]
+        Path(tree.spawned.log_path).with_name("go").touch()
+        sample = await sampled(watch, lambda one: roles(one)["scheduler TP0"].state == "Z")
+        for _ in range(2 * TITLE_EVERY_LOOKS):
+            sample = await watch.sample()
+        assert sample.members == 2
+        assert sample.unreadable == 0
+        member = next(one for one in watch.members() if one.pid == rank.pid)
+        assert (member.alive, member.role, member.rank) == (True, "scheduler", "TP0")
+        assert member.title.startswith("sglang::scheduler_TP0"), "as it was: nobody can read it now"
+        feed = watch.deaths()
+        os.kill(rank.pid, signal.SIGKILL)
+        with anyio.fail_after(LIMIT_S):
+            assert_killed(await anext(feed), RoleDied(1, rank.pid, "scheduler", "TP0"))
+        await feed.aclose()
+        dead = await watch.sample()
+        assert dead.members == 1
+
+
+async def test_a_process_seen_first_without_its_first_thread_has_its_role_by_name(start: Starter) -> None:
+    code = (
+        "import ctypes,os,signal,threading\nlibc=ctypes.CDLL(None)\n"
+        "if os.fork(): signal.pause()\n"
+        "libc.prctl(15,b'sglang::schedul',0,0,0)\n"
+        "threading.Thread(target=signal.pause).start()\nlibc.pthread_exit(None)"
+    )
+    tree = await start("python", "-c", code)
+    with anyio.fail_after(LIMIT_S):
+        while not any(one.process.headless for one in look(children(tree.pid))):
+            await anyio.sleep(0.01)
+    async with watching(tree) as watch:
+        sample = await watch.sample()
+        assert list(roles(sample)) == ["scheduler"]
+        assert sample.members == 2
+
+
 # --- sums ----------------------------------------------------------------------------------------------------------
 
 
@@ -388,7 +445,7 @@ async def test_a_dead_fork_with_its_parents_name_and_a_dead_nobody_have_no_role(
     for tree in (twin, nobody):
         async with watching(tree) as watch:
             with anyio.fail_after(LIMIT_S):
-                while not any(one.state == "Z" for one in look(children(tree.pid))):
+                while not any(one.process.state == "Z" for one in look(children(tree.pid))):
                     await anyio.sleep(0.01)
             assert not roles(await watch.sample())
 

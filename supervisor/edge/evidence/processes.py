@@ -8,16 +8,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from supervisor import procstat
+from supervisor.procstat import Process
+
 THREADS_MAX = 256
 _FILES = ("stack", "io", "status", "limits", "cgroup", "oom_score")
 
 
 def describe(pid: int, heading: str) -> str:
     """One process as text; says so when it is gone."""
-    state = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()[:1]
-    if not state:
+    process = _stat(pid, f"/proc/{pid}")
+    if process is None:
         return f"=== {heading}\ngone\n"
-    lines = [f"=== {heading}", f"state {state[0]}, wait channel {_wait_channel(f'/proc/{pid}')}"]
+    lines = [f"=== {heading}", f"state {process.state}, wait channel {_wait_channel(f'/proc/{pid}')}"]
     for name in _FILES:
         if text := _read(f"/proc/{pid}/{name}").strip():
             lines += [f"--- {name}", text]
@@ -31,11 +34,9 @@ def _threads(pid: int) -> Iterator[str]:
         return
     for thread in threads[:THREADS_MAX]:
         place = f"/proc/{pid}/task/{thread}"
-        name, _, rest = _read(f"{place}/stat").partition("(")[2].rpartition(")")
-        fields = rest.split()
-        if len(fields) > 12:
-            ticks = int(fields[11]) + int(fields[12])
-            yield f"{thread} {fields[0]} {ticks / os.sysconf('SC_CLK_TCK'):.2f} s {_wait_channel(place)} ({name})"
+        if (seen := _stat(thread, place)) is not None:
+            cpu_s = seen.cpu_ticks / os.sysconf("SC_CLK_TCK")
+            yield f"{thread} {seen.state} {cpu_s:.2f} s {_wait_channel(place)} ({seen.name})"
     if len(threads) > THREADS_MAX:
         yield f"and {len(threads) - THREADS_MAX} more"
 
@@ -45,9 +46,19 @@ def _wait_channel(place: str) -> str:
     return text if text not in ("", "0") else "-"
 
 
+def _stat(number: int | str, place: str) -> Process | None:
+    """Of a process, or of one thread."""
+    data = _read_bytes(f"{place}/stat")
+    return procstat.parse(int(number), data) if data else None
+
+
 def _read(path: str) -> str:
+    return _read_bytes(path).decode("utf-8", "replace")
+
+
+def _read_bytes(path: str) -> bytes:
     try:
         with open(path, "rb", buffering=0) as file:
-            return (file.read(64 * 1024) or b"").decode("utf-8", "replace")
+            return file.read(64 * 1024) or b""
     except OSError:  # gone, or not for us to see
-        return ""
+        return b""

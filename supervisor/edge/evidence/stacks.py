@@ -12,7 +12,9 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from supervisor import procstat
 from supervisor.child import Child, end, exited
+from supervisor.procstat import Process
 
 OUTPUT_BYTES = 512 * 2**10
 REAP_LIMIT_S = 0.5
@@ -37,10 +39,12 @@ def find_py_spy() -> str | None:
 
 async def stack(program: str, pid: int, limit_s: float) -> Stack:
     """The Python stacks of all threads. A stopped or stuck process is read without stopping it first."""
-    state = await anyio.to_thread.run_sync(_state, pid, abandon_on_cancel=True)
-    if state in ("", "Z", "X"):
+    process = await anyio.to_thread.run_sync(_look, pid, abandon_on_cancel=True)
+    if process is None or not process.alive:
         return Stack(problem="the process has ended")
-    ways = [_WITHOUT_STOPPING] if state in "TtD" else [_PLAIN, _WITHOUT_STOPPING]
+    if process.headless:
+        return Stack(problem="its first thread has ended, and py-spy finds no other without it")
+    ways = [_WITHOUT_STOPPING] if process.state in "TtD" else [_PLAIN, _WITHOUT_STOPPING]
     made = Stack()
     for options in ways:
         made = await _dump(program, pid, options, limit_s)
@@ -86,11 +90,11 @@ async def _read_all(process: subprocess.Popen[bytes], output: bytearray) -> None
         output += piece
 
 
-def _state(pid: int) -> str:
+def _look(pid: int) -> Process | None:
     try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0].decode()
-    except (OSError, IndexError):
-        return ""
+        return procstat.read(pid)
+    except OSError:
+        return None
 
 
 def _reason(text: str) -> str:

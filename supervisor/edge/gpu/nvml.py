@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from supervisor import procstat
+
 EVENT_WAIT_MS = 5000  # of the thread that waits for Xids: it wakes at once when there is one
 XID_EVENT = 0x8  # nvmlEventTypeXidCriticalError
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO, linux/proc_ns.h: the same on every kernel
@@ -210,12 +212,8 @@ class Device:
 
 def is_alive(pid: int) -> bool:
     """Whether our /proc knows the process and it has not ended; NVML's pids may be of another namespace, or 0."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            field = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return False
-    return field[0] not in (b"Z", b"X", b"x") or int(field[17]) > 1  # the state is the first thread's alone
+    process = procstat.read(pid)
+    return process is not None and process.alive
 
 
 def in_own_pid_namespace() -> bool:

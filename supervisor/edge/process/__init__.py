@@ -2,7 +2,7 @@
 
 from supervisor.edge.process.household import Household
 from supervisor.edge.process.record import Recorder, kernel_tells
-from supervisor.edge.process.scan import HELPER_NAME, MARKER_NAME, Carried, Process, markers_of
+from supervisor.edge.process.scan import HELPER_NAME, MARKER_NAME, Carried, markers_of
 from supervisor.edge.process.spawn import (
     Limit,
     SpawnPlan,
@@ -21,7 +21,6 @@ __all__ = [
     "Cgroup",
     "Household",
     "Limit",
-    "Process",
     "Recorder",
     "SpawnPlan",
     "Tree",

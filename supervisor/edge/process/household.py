@@ -17,6 +17,7 @@ import anyio
 
 from supervisor.edge.process import scan
 from supervisor.edge.process.tree import Tree
+from supervisor.procstat import Identity, Process
 
 SETTLED_S = 0.2  # a helper between fork and exec looks like an orphan, for a millisecond
 REAP_PERIOD_S = 2.0
@@ -36,7 +37,7 @@ class Household:
         self._trees.add(tree)
         tree.join(strays=lambda: self.strays(tree), leave=lambda: self._trees.discard(tree))
 
-    def strays(self, tree: Tree) -> list[scan.Process]:
+    def strays(self, tree: Tree) -> list[Process]:
         """Traceless orphans that only this tree can have made. Blocks for a moment when there are any: for a thread."""
         first = {orphan.identity for orphan in self._traceless() if self._makers(orphan) == [tree]}
         if not first:
@@ -44,12 +45,12 @@ class Household:
         time.sleep(SETTLED_S)
         return [orphan for orphan in self._traceless() if orphan.identity in first]
 
-    def _makers(self, orphan: scan.Process) -> list[Tree]:
+    def _makers(self, orphan: Process) -> list[Tree]:
         """A tree with a cgroup needs no guessing, and nobody is older than what made him."""
         trees = (tree for tree in list(self._trees) if tree.cgroup is None)
         return [tree for tree in trees if tree.spawned.start_ticks <= orphan.start_ticks]
 
-    def _traceless(self) -> list[scan.Process]:
+    def _traceless(self) -> list[Process]:
         trees, recorders = list(self._trees), self._recorders()
         return [
             process
@@ -60,14 +61,14 @@ class Household:
             and not self._has_trace(process)
         ]
 
-    def _orphans(self) -> list[scan.Process]:
+    def _orphans(self) -> list[Process]:
         return scan.orphans(exempt=[tree.pid for tree in list(self._trees)])
 
     def _recorders(self) -> set[int]:
         """They are children of ours, and not of the tree: they end with its leader."""
         return {tree.recorder.pid for tree in list(self._trees) if tree.recorder is not None}
 
-    def _has_trace(self, process: scan.Process) -> bool:
+    def _has_trace(self, process: Process) -> bool:
         """A tree's marker, or the mark that our helpers inherit from us; unreadable counts as a trace: spare it."""
         try:
             with open(f"/proc/{process.pid}/environ", "rb") as file:
@@ -81,7 +82,7 @@ class Household:
 
     async def reap_forever(self, period_s: float = REAP_PERIOD_S) -> None:
         """Reap dead orphans until cancelled. Our other children are left to who started them."""
-        before: set[scan.Identity] = set()
+        before: set[Identity] = set()
         while True:
             dead = {one.identity for one in self._orphans() if not one.alive} if _anybody_dead() else set()
             # Seen dead twice: whoever started it himself has had his time to take its status.

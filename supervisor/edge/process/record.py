@@ -15,7 +15,8 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from supervisor.edge.process import exits, scan
+from supervisor import procstat
+from supervisor.edge.process import exits
 
 _LOOK_EVERY_S = 0.02
 
@@ -30,7 +31,7 @@ class Recorder(msgspec.Struct, frozen=True):
     @property
     def alive(self) -> bool:
         """Whether it may still write."""
-        process = scan.read_stat(self.pid)
+        process = procstat.read(self.pid)
         return process is not None and process.alive
 
     def told(self) -> exits.Status | None:

@@ -17,37 +17,16 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import TypeAlias
 
 import msgspec
 
-Identity: TypeAlias = tuple[int, int]
+from supervisor import procstat
+from supervisor.procstat import Identity as Identity  # for those who still ask here
+from supervisor.procstat import Process as Process
+from supervisor.procstat import read as read_stat  # noqa: F401
+
 MARKER_NAME = "SGLSUP_TREE"
 HELPER_NAME = "SGLSUP_HELPER_OF"  # in the environment of the daemon's own helpers, never in a server's
-
-
-class Process(msgspec.Struct, frozen=True):
-    """One process at one moment. pid + start_ticks is its identity: the kernel reuses pids."""
-
-    pid: int
-    start_ticks: int
-    parent: int
-    group: int
-    session: int
-    state: str
-    name: str
-    threads: int = 1
-
-    @property
-    def identity(self) -> Identity:
-        return self.pid, self.start_ticks
-
-    @property
-    def alive(self) -> bool:
-        """A zombie is not: it holds nothing but its exit status. Unless only its first thread has ended: the state is
-        that thread's, and another one may serve on, or be stuck in the driver with all the memory.
-        """
-        return self.state not in "ZX" or self.threads > 1
 
 
 class Sighting(msgspec.Struct, frozen=True):
@@ -144,7 +123,7 @@ def orphans(exempt: Iterable[int] = ()) -> list[Process]:
     own, session, spared = os.getpid(), os.getsid(0), set(exempt)
     return [
         process
-        for process in map(read_stat, _children_of_self(own))
+        for process in map(procstat.read, _children_of_self(own))
         if process and process.session != session and process.pid not in spared
     ]
 
@@ -164,30 +143,8 @@ def _children_of_self(own: int) -> set[int]:
 def all_processes() -> Iterator[Process]:
     """Every process that /proc shows. One that comes or goes meanwhile may be in it or not."""
     for name in os.listdir("/proc"):
-        if name.isdigit() and (process := read_stat(int(name))):
+        if name.isdigit() and (process := procstat.read(int(name))):
             yield process
-
-
-def read_stat(pid: int) -> Process | None:
-    """The process with this pid now; None when there is none."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            text = file.read()
-    except (FileNotFoundError, ProcessLookupError, PermissionError):  # gone, or hidden from us (hidepid)
-        return None
-    # The name is in parentheses and may hold anything, parentheses and newlines too: count from the last one.
-    before, _, after = text.rpartition(b")")
-    field = after.split()
-    return Process(
-        pid=pid,
-        start_ticks=int(field[19]),
-        parent=int(field[1]),
-        group=int(field[2]),
-        session=int(field[3]),
-        state=field[0].decode(),
-        name=before.partition(b"(")[2].decode("utf-8", "backslashreplace"),
-        threads=int(field[17]),
-    )
 
 
 def carries_marker(pid: int, marker: bytes) -> bool:

@@ -20,6 +20,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from supervisor import procstat
 from supervisor.edge.process import scan
 from supervisor.edge.process.launcher import Prepared, read_answer, start_launcher
 from supervisor.edge.process.record import Recorder, open_record
@@ -220,7 +221,7 @@ def _open_log(path: str) -> int:
 
 def _make_tree(plan: SpawnPlan, pid: int, cgroup: Cgroup | None) -> Tree:
     """Our unreaped child keeps its pid, so neither the pidfd nor the start time can be another's."""
-    process = scan.read_stat(pid)
+    process = procstat.read(pid)
     spawned = Spawned(
         plan.attempt,
         pid,
@@ -241,7 +242,7 @@ def _abandon(plan: SpawnPlan, pid: int, problem: OSError) -> SpawnFailed:
 def _behind_recorder(plan: SpawnPlan, tree: Tree, pid: int) -> Tree:
     """The tree as everybody knows it: its leader is the server. Who started it is there for the exit status alone."""
     recorder = Recorder(plan.record_path, plan.marker, tree.pid)
-    leader = scan.read_stat(pid)
+    leader = procstat.read(pid)
     ours = leader is not None and leader.parent == tree.pid  # else it has ended already, and the recorder knows how
     start_ticks = leader.start_ticks if leader is not None and ours else tree.spawned.start_ticks
     spawned = msgspec.structs.replace(tree.spawned, pid=pid, start_ticks=start_ticks)

@@ -7,32 +7,30 @@ from collections.abc import Iterable
 
 import msgspec
 
+from supervisor import procstat
+from supervisor.procstat import Process
+
 _TICKS_S = os.sysconf("SC_CLK_TCK")
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC
 _READ_BYTES = 4096
 
 
 class Seen(msgspec.Struct, frozen=True):
     """One process now. `transfer` None = its IO may not be looked at, `title` None = it was not asked for."""
 
-    pid: int
-    start_ticks: int
-    parent: int
-    state: str
-    name: str
-    cpu_s: float
+    process: Process
     transfer: tuple[int, int] | None = None
     title: str | None = None
 
     @property
-    def alive(self) -> bool:
-        """A zombie is not: it holds nothing but its exit status."""
-        return self.state not in "ZX"
+    def cpu_s(self) -> float:
+        """User and system time of all its threads."""
+        return self.process.cpu_ticks / _TICKS_S
 
 
 def look(pids: Iterable[int]) -> list[Seen]:
     """Those of the processes that exist, without their titles. Does not block."""
-    found = filter(None, map(stat, pids))
-    return [msgspec.structs.replace(one, transfer=_transfer(one.pid)) for one in found]
+    return [Seen(one, _transfer(one.pid)) for one in map(stat, pids) if one]
 
 
 def read_titles(pids: Iterable[int], into: dict[int, str]) -> None:
@@ -42,22 +40,12 @@ def read_titles(pids: Iterable[int], into: dict[int, str]) -> None:
         into[pid] = data.replace(b"\0", b" ").decode("utf-8", "replace").rstrip()
 
 
-def stat(pid: int) -> Seen | None:
+def stat(pid: int) -> Process | None:
     """Identity, state and CPU time alone; None when there is no such process."""
-    data = _read(f"/proc/{pid}/stat")
-    if not data:
+    try:
+        return procstat.read(pid)
+    except OSError:
         return None
-    # The name is in parentheses and may hold anything, parentheses and newlines too: count from the last one.
-    before, _, after = data.rpartition(b")")
-    field = after.split()
-    return Seen(
-        pid=pid,
-        start_ticks=int(field[19]),
-        parent=int(field[1]),
-        state=field[0].decode(),
-        name=before.partition(b"(")[2].decode("utf-8", "replace"),
-        cpu_s=(int(field[11]) + int(field[12])) / _TICKS_S,
-    )
 
 
 def exit_status(pid: int, start_ticks: int) -> int | None:
@@ -66,10 +54,9 @@ def exit_status(pid: int, start_ticks: int) -> int | None:
     None when it lives or is gone, and for 0: the kernel shows that, too, to those who may not know (proc(5), 52).
     """
     now = stat(pid)
-    field = (_read(f"/proc/{pid}/stat") or b"").rpartition(b")")[2].split()
-    if now is None or now.alive or now.start_ticks != start_ticks or len(field) < 50:
+    if now is None or now.alive or now.start_ticks != start_ticks:
         return None
-    return os.waitstatus_to_exitcode(int(field[49])) or None
+    return os.waitstatus_to_exitcode(now.wait_status) or None
 
 
 def children(pid: int) -> list[int]:
@@ -88,7 +75,7 @@ def _transfer(pid: int) -> tuple[int, int] | None:
 def _read(path: str) -> bytes | None:
     """The first 4 KiB; None when the process is gone or hidden. Half the price of `open()`."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, _FLAGS)
     except OSError:
         return None
     try:

@@ -19,6 +19,7 @@ from supervisor.edge.treewatch.deaths import Bearer, Deaths
 from supervisor.edge.treewatch.proc import Seen, children, look, read_titles
 from supervisor.edge.treewatch.roles import NO_CLAIM, Claim, Rules
 from supervisor.events import ProcessSample, RoleDied, TreeSampled
+from supervisor.procstat import Process
 
 TITLES_LIMIT_S = 2.0
 INLINE_PROCESSES = 64  # a look at them takes a millisecond; the way to a thread and back costs a fifth of that
@@ -34,6 +35,7 @@ class Member(msgspec.Struct):
     start_ticks: int
     parent: int = 0
     state: str = "?"
+    alive: bool = True
     name: str = ""
     title: str = ""
     claim: Claim = NO_CLAIM
@@ -75,7 +77,7 @@ class TreeWatch:
 
     def members(self) -> tuple[Member, ...]:
         """Everybody seen at the last look, those with a role first."""
-        return tuple(sorted(self._known.values(), key=lambda one: (not one.role, one.role, one.rank, one.pid)))
+        return tuple(_in_order(self._known.values()))
 
     async def samples(self, period_s: Callable[[], float]) -> AsyncGenerator[TreeSampled, None]:
         """A sample at once, then one every period, for ever.
@@ -116,7 +118,7 @@ class TreeWatch:
             listed |= {self._leader}
         listed |= self._children()
         seen = await self._look(listed | self._known.keys())
-        self._merge([one for one in seen if one.pid in listed or self._knows(one)])
+        self._merge([one for one in seen if one.process.pid in listed or self._knows(one.process)])
         for member in self._known.values():
             if member.role:
                 self._deaths.watch(Bearer(member.pid, member.start_ticks, member.role, member.rank))
@@ -133,14 +135,19 @@ class TreeWatch:
             found = look(pids)
         else:
             found = await anyio.to_thread.run_sync(look, pids)
-        wanted = [one.pid for one in found if one.alive and self._title_wanted(one)]
+        wanted = [
+            one.process.pid for one in found if one.process.first_thread_alive and self._title_wanted(one.process)
+        ]
         if not wanted or self._reading:
             return found
         titles: dict[int, str] = {}
         with anyio.move_on_after(TITLES_LIMIT_S):
             await anyio.to_thread.run_sync(self._read_titles, wanted, titles, abandon_on_cancel=True)
         read = dict(titles)  # a thread that was left behind may go on
-        return [msgspec.structs.replace(one, title=read[one.pid]) if one.pid in read else one for one in found]
+        return [
+            msgspec.structs.replace(one, title=read[one.process.pid]) if one.process.pid in read else one
+            for one in found
+        ]
 
     def _read_titles(self, pids: Collection[int], into: dict[int, str]) -> None:
         self._reading = True
@@ -149,23 +156,23 @@ class TreeWatch:
         finally:
             self._reading = False
 
-    def _title_wanted(self, seen: Seen) -> bool:
-        known = self._known.get(seen.pid)
-        if known is None or known.start_ticks != seen.start_ticks:
+    def _title_wanted(self, process: Process) -> bool:
+        known = self._known.get(process.pid)
+        if known is None or known.start_ticks != process.start_ticks:
             return True
         return self._rules.may_say_more(known.role, known.rank) and (
-            known.name != seen.name or self._looks % TITLE_EVERY_LOOKS == 0
+            known.name != process.name or self._looks % TITLE_EVERY_LOOKS == 0
         )
 
-    def _knows(self, seen: Seen) -> bool:
-        known = self._known.get(seen.pid)
-        return known is not None and known.start_ticks == seen.start_ticks
+    def _knows(self, process: Process) -> bool:
+        known = self._known.get(process.pid)
+        return known is not None and known.start_ticks == process.start_ticks
 
     # --- what it means -------------------------------------------------------------------------------------------
 
     def _merge(self, seen: list[Seen]) -> None:
         """Take over everybody's present figures; who is gone leaves his last ones in the sums."""
-        here = {(one.pid, one.start_ticks) for one in seen}
+        here = {one.process.identity for one in seen}
         for member in list(self._known.values()):
             if (member.pid, member.start_ticks) not in here:
                 del self._known[member.pid]
@@ -173,12 +180,15 @@ class TreeWatch:
                 self._ended.read_bytes += member.read_bytes
                 self._ended.write_bytes += member.write_bytes
         for one in seen:
-            if one.alive or self._knows(one) or self._rules.role_named(one.name):
-                _update(self._known.setdefault(one.pid, Member(one.pid, one.start_ticks)), one)
-        self._assign([self._known[one.pid] for one in seen if one.title is not None])
+            now = one.process
+            if now.pid not in self._known and (now.alive or self._rules.role_named(now.name)):
+                self._known[now.pid] = Member(now.pid, now.start_ticks)
+            if now.pid in self._known:
+                _update(self._known[now.pid], one)
+        self._assign([self._known[one.process.pid] for one in seen if one.title is not None])
         for one in seen:
-            if not one.alive and one.pid in self._known:
-                self._assign_dead(self._known[one.pid])
+            if not one.process.first_thread_alive and one.process.pid in self._known:
+                self._assign_untitled(self._known[one.process.pid])
 
     def _assign(self, retitled: Iterable[Member]) -> None:
         """Roles by newly read titles. A role stays: the process is what it was, whatever it calls itself later.
@@ -195,7 +205,7 @@ class TreeWatch:
             if not self._is_copy(member):
                 member.role, member.rank = member.claim
 
-    def _assign_dead(self, member: Member) -> None:
+    def _assign_untitled(self, member: Member) -> None:
         """A role for who ended before its title was read; a fork that failed to exec still has its parent's name."""
         parent = self._known.get(member.parent)
         if not member.role and parent is not None and parent.name != member.name:
@@ -210,6 +220,7 @@ class TreeWatch:
 
     def _sum_up(self) -> TreeSampled:
         everybody = self._known.values()
+        shown = [one for one in everybody if one.role or one.pid == self._leader]
         counted = self._counted_cpu_s()
         if counted is None:
             counted = self._ended.cpu_s + sum(one.cpu_s for one in everybody)
@@ -219,19 +230,24 @@ class TreeWatch:
             cpu_s=self._highest_cpu_s,
             read_bytes=self._ended.read_bytes + sum(one.read_bytes for one in everybody),
             write_bytes=self._ended.write_bytes + sum(one.write_bytes for one in everybody),
-            processes=tuple(_shown(one) for one in self.members() if one.role or one.pid == self._leader),
-            compilers=sum(one.name in self._rules.compilers and one.state not in "ZX" for one in everybody),
+            processes=tuple(_shown(one) for one in _in_order(shown)),
+            compilers=sum(one.name in self._rules.compilers and one.alive for one in everybody),
             unreadable=sum(not one.readable for one in everybody),
-            members=sum(one.state not in "ZX" for one in everybody),
+            members=sum(one.alive for one in everybody),
         )
 
 
+def _in_order(members: Iterable[Member]) -> list[Member]:
+    return sorted(members, key=lambda one: (not one.role, one.role, one.rank, one.pid))
+
+
 def _update(member: Member, seen: Seen) -> None:
-    member.parent, member.state, member.name = seen.parent, seen.state, seen.name
+    now = seen.process
+    member.parent, member.state, member.alive, member.name = now.parent, now.state, now.alive, now.name
     member.cpu_s = max(member.cpu_s, seen.cpu_s)
     if seen.transfer is not None:
         member.read_bytes, member.write_bytes = seen.transfer
-    if seen.alive:
+    if now.alive:
         member.readable = seen.transfer is not None
     if seen.title is not None:
         member.title = seen.title

@@ -12,8 +12,8 @@ from pathlib import Path
 import anyio
 import pytest
 
+from supervisor import procstat
 from supervisor.edge.process import Household, become_subreaper
-from supervisor.edge.process.scan import read_stat
 from supervisor.events import TreeEmptied
 from tests.edge.conftest import LIMIT_S, Starter, until
 
@@ -85,7 +85,7 @@ async def test_who_was_seen_before_it_hid_stays_known(start: Starter, household:
     (tmp_path / "fifo").write_text("go\n")
     await until(lambda: b"SGLSUP_TREE" not in environment(hidden))
     assert isinstance(await tree.kill(LIMIT_S), TreeEmptied)
-    assert read_stat(hidden) is None
+    assert procstat.read(hidden) is None
     assert other.leader_alive()
 
 
