@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Awaitable, Callable, Collection
 
@@ -100,7 +101,7 @@ class ServerWatch:
     async def subjects(self) -> tuple[Subject, ...]:
         """Who is there now, for the evidence; at worst who was there at the last look."""
         self._scan_at = -math.inf
-        with anyio.move_on_after(LOOK_LIMIT_S):
+        with anyio.move_on_after(LOOK_LIMIT_S), contextlib.suppress(OSError):
             await self._processes.sample()
         return tuple(
             Subject(one.pid, one.role, one.rank, one.title or one.name, one.pid == self._tree.pid)

@@ -2,12 +2,13 @@
 
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import anyio
@@ -21,7 +22,7 @@ from supervisor.edge.treewatch.proc import children, look
 from supervisor.edge.treewatch.watch import TITLE_EVERY_LOOKS
 from supervisor.events import ProcessSample, RoleDied, TreeSampled
 from supervisor.profile import load_profile, profile_names
-from tests.edge.conftest import Starter
+from tests.edge.conftest import Starter, until
 
 PROFILE = load_profile("sglang")
 RULES = Rules(PROFILE.roles, PROFILE.compilers, rule_index(PROFILE).canonical)
@@ -269,6 +270,40 @@ async def test_a_process_seen_first_without_its_first_thread_has_its_role_by_nam
         sample = await watch.sample()
         assert list(roles(sample)) == ["scheduler"]
         assert sample.members == 2
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_without_a_descriptor_to_look_with_nobody_is_taken_for_gone(start: Starter) -> None:
+    tree = await start("bash", "-c", titled("sglang::scheduler_TP0") + "wait")
+    told: list[TreeSampled] = []
+
+    async def collect(watch: TreeWatch) -> None:
+        async for sample in watch.samples(lambda: 0.05):
+            told.append(sample)  # noqa: PERF401 - while it runs
+
+    async with watching(tree) as watch:
+        before = await sampled(watch, roles)
+        async with anyio.create_task_group() as tasks:
+            with no_descriptors():
+                tasks.start_soon(collect, watch)
+                for _ in range(3):  # the feed looks between two of these: one after the other may
+                    with pytest.raises(OSError, match="Too many open files"):
+                        await watch.sample()
+            assert not told
+            assert [one.pid for one in watch.members() if one.role] == [one.pid for one in roles(before).values()]
+            await until(lambda: told)
+            tasks.cancel_scope.cancel()
+        assert roles(told[0]).keys() == roles(before).keys()
+        assert told[0].members == before.members
 
 
 # --- sums ----------------------------------------------------------------------------------------------------------

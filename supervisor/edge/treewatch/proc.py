@@ -29,8 +29,8 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 def look(pids: Iterable[int]) -> list[Seen]:
-    """Those of the processes that exist, without their titles. Does not block."""
-    return [Seen(one, _transfer(one.pid)) for one in map(stat, pids) if one]
+    """Those of the processes that exist, without their titles. Does not block. OSError when nobody can look."""
+    return [Seen(one, _transfer(one.pid)) for one in map(procstat.read, pids) if one]
 
 
 def read_titles(pids: Iterable[int], into: dict[int, str]) -> None:
@@ -41,7 +41,7 @@ def read_titles(pids: Iterable[int], into: dict[int, str]) -> None:
 
 
 def stat(pid: int) -> Process | None:
-    """Identity, state and CPU time alone; None when there is no such process."""
+    """Identity, state and CPU time alone; None when there is no such process, or nobody can look."""
     try:
         return procstat.read(pid)
     except OSError:

@@ -85,7 +85,12 @@ class TreeWatch:
         All watches of the daemon look at the same moments: one wake-up and one write of the journal serve them all.
         """
         while True:
-            yield await self.sample()
+            try:
+                sample = await self.sample()
+            except OSError:  # no descriptor is left to look with, which is no news of anybody
+                pass
+            else:
+                yield sample
             period = period_s()
             pause_s = period - time.monotonic() % period
             await anyio.sleep(pause_s if pause_s > period / 2 else pause_s + period)
@@ -108,7 +113,8 @@ class TreeWatch:
     # --- one look ------------------------------------------------------------------------------------------------
 
     async def sample(self) -> TreeSampled:
-        """Look at every process once. Bounded in time, whatever one of them is stuck in."""
+        """Look at every process once. Bounded in time, whatever one of them is stuck in. OSError when nobody can look:
+        then everybody is remembered as he was."""
         async with self._one_at_a_time:
             return await self._sample()
 
@@ -130,11 +136,11 @@ class TreeWatch:
         return {child for parent in parents for child in children(parent)}
 
     async def _look(self, pids: Collection[int]) -> list[Seen]:
-        self._looks += 1
         if len(pids) <= INLINE_PROCESSES:
             found = look(pids)
         else:
             found = await anyio.to_thread.run_sync(look, pids)
+        self._looks += 1
         wanted = [
             one.process.pid for one in found if one.process.first_thread_alive and self._title_wanted(one.process)
         ]
