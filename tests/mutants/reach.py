@@ -28,9 +28,17 @@ class Reach(msgspec.Struct, frozen=True):
         return not self.lines.get(module, set()).isdisjoint(lines)
 
 
+class _Seen(msgspec.Struct):
+    """Of one function: the lines that were run, and those that were not."""
+
+    code: CodeType
+    lines: set[int]
+    others: set[int]
+
+
 def reach(run: Callable[[], object]) -> Reach:
     """Of whatever is run. Seconds are the processor's: a crowded machine makes no test longer."""
-    seen: dict[CodeType, set[int]] = {}
+    seen: dict[int, _Seen] = {}  # by id: to hash a function's code costs more than to run it
     begun = time.process_time()
     before = sys.gettrace()
     sys.settrace(_tracer(seen))
@@ -39,28 +47,28 @@ def reach(run: Callable[[], object]) -> Reach:
     finally:
         sys.settrace(before)
     lines: Lines = {}
-    for code, found in seen.items():
-        lines.setdefault(_module(code), set()).update(found)
+    for one in seen.values():
+        lines.setdefault(_module(one.code), set()).update(one.lines)
     return Reach(time.process_time() - begun, lines)
 
 
-def _tracer(seen: dict[CodeType, set[int]]) -> Callable[..., Any]:
-    whole: dict[CodeType, set[int]] = {}
-
+def _tracer(seen: dict[int, _Seen]) -> Callable[..., Any]:
     def called(frame: FrameType, _event: str, _argument: object) -> Callable[..., Any] | None:
         code = frame.f_code
         if not code.co_filename.startswith(_CORE):
             return None
-        if code not in seen:
-            seen[code] = set()
-            whole[code] = {line for _, _, line in code.co_lines() if line is not None} - {code.co_firstlineno}
-        if whole[code] <= seen[code]:
+        found = seen.get(id(code))
+        if found is None:
+            every = {line for _, _, line in code.co_lines() if line is not None}
+            found = seen[id(code)] = _Seen(code, set(), every - {code.co_firstlineno})
+        if not found.others:
             return None  # nothing new can be seen: run at full speed
-        found = seen[code]
+        lines, others = found.lines, found.others
 
         def line(frame: FrameType, event: str, _argument: object) -> Any:
             if event == "line":
-                found.add(frame.f_lineno)
+                lines.add(frame.f_lineno)
+                others.discard(frame.f_lineno)
             return line
 
         return line
