@@ -16,6 +16,7 @@ import structlog
 from supervisor.core.log.grammar import LogReader
 from supervisor.core.server import Server
 from supervisor.edge.cgroup import CgroupRoot, ServerCgroup
+from supervisor.edge.fdstore import DescriptorStore
 from supervisor.edge.process import Carried, Recorder, Tree, adopt, markers_of
 from supervisor.events import LineMatched, Spawned, TreeStuck
 from supervisor.lines import LineCutter
@@ -63,7 +64,12 @@ class Inheritance(msgspec.Struct, frozen=True):
 
 
 async def inherit(
-    servers: Iterable[str], trees: TreeStore, states: StateStore, cgroups: CgroupRoot | None, state_dir: Path
+    servers: Iterable[str],
+    trees: TreeStore,
+    states: StateStore,
+    cgroups: CgroupRoot | None,
+    state_dir: Path,
+    store: DescriptorStore,
 ) -> dict[str, Inheritance]:
     """What each configured server inherits. Ends every tree that nobody can take over.
 
@@ -73,20 +79,23 @@ async def inherit(
     for problem in problems:
         log.warning("state", problem=problem)
     by_name = {record.server: record for record in records}
-    found = {name: await _inherit(by_name.pop(name, None), name, trees, states) for name in servers}
+    found = {name: await _inherit(by_name.pop(name, None), name, trees, states, store) for name in servers}
     for record in by_name.values():
-        await _end(record, trees, "it is not configured any more")
+        await _end(record, trees, store, "it is not configured any more")
     kept = {one.tree.spawned.cgroup for one in found.values() if one.tree is not None}
     for cgroup in cgroups.leftovers() if cgroups else ():
         if cgroup.path not in kept:
             await _end_cgroup(cgroup)
     carried = await _markers(state_dir)
     await _end_unrecorded(carried.ours - {record.marker for record in records})
+    store.settle(one.tree.marker for one in found.values() if one.tree is not None)
     _tell_of_forsaken({name: pid for name, pid in carried.forsaken.items() if name in found and not found[name].lives})
     return found
 
 
-async def _inherit(record: TreeRecord | None, name: str, trees: TreeStore, states: StateStore) -> Inheritance:
+async def _inherit(
+    record: TreeRecord | None, name: str, trees: TreeStore, states: StateStore, store: DescriptorStore
+) -> Inheritance:
     saved = states.read(name)
     if saved is not None and saved.boot_id != states.boot_id:
         # Nothing of another boot lives, and its clock was another: only what people wanted is of use.
@@ -95,13 +104,14 @@ async def _inherit(record: TreeRecord | None, name: str, trees: TreeStore, state
     if record is None:
         return Inheritance(saved)
     if not record.spawned.pid:
-        await _end(record, trees, "the daemon died while it was being started")
+        await _end(record, trees, store, "the daemon died while it was being started")
         return Inheritance(saved)
-    tree = adopt(record.spawned, name, record.marker, _cgroup_of(record), _recorder_of(record, trees))
+    kept = store.received(record.marker)
+    tree = adopt(record.spawned, name, record.marker, _cgroup_of(record), _recorder_of(record, trees), kept)
     if not await tree.members(thorough=True):
         ended = await tree.exited()  # at once: nobody is left
         tree.close()
-        trees.remove(name)
+        _remove(record, trees, store)
         return Inheritance(saved, ended=ended.code)
     if saved is None or saved.number != record.spawned.attempt:
         saved = _from_record(record, states.boot_id)
@@ -144,14 +154,20 @@ def _cgroup_of(record: TreeRecord) -> ServerCgroup | None:
     return ServerCgroup(record.spawned.cgroup) if record.spawned.cgroup else None
 
 
-async def _end(record: TreeRecord, trees: TreeStore, why: str) -> None:
+async def _end(record: TreeRecord, trees: TreeStore, store: DescriptorStore, why: str) -> None:
     cgroup = _cgroup_of(record)
     if record.spawned.pid:
         tree = adopt(record.spawned, record.server, record.marker, cgroup)
     else:  # if there is a process, then its marker or its cgroup tells
         tree = Tree(record.spawned, record.server, record.marker, None, cgroup)
     await _kill(tree, why)
+    _remove(record, trees, store)
+
+
+def _remove(record: TreeRecord, trees: TreeStore, store: DescriptorStore) -> None:
+    """Nobody is left of it."""
     trees.remove(record.server)
+    store.forget(record.marker)
 
 
 async def _kill(tree: Tree, why: str) -> None:

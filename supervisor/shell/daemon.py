@@ -24,6 +24,7 @@ from supervisor.core.fleet.ends import by_need
 from supervisor.core.lifecycle import RESTING, WITHOUT_DEVICES, State
 from supervisor.core.traffic import HostTraffic
 from supervisor.edge.cgroup import find_cgroup_root
+from supervisor.edge.fdstore import DescriptorStore, left_behind
 from supervisor.edge.journal import Journal
 from supervisor.edge.notify import Notifier
 from supervisor.edge.probe import Prober
@@ -97,6 +98,7 @@ class Daemon:
         self._left = self._upgrades.received
         self._events = EventLog(self._started, self._left.events if self._left is not None else ())
         self._ending = anyio.Event()
+        self._notifier = Notifier(os.environ)
         self._leaving = False  # the servers go on without us: the next daemon adopts them
         self._trees = TreeStore(Path(config.daemon.state_dir) / "trees")
         self._states = StateStore(Path(config.daemon.state_dir) / "servers", boot_id())
@@ -121,7 +123,7 @@ class Daemon:
                 host = self._host = await self._open(stack)
                 inherited = await self._inherit(host)
                 roster = self._roster = Roster(host, self._states, self._places, self._announce, self._observe)
-                self._service = Service(Notifier(os.environ), roster.loops, self._pulse.fed_watchdog)
+                self._service = Service(self._notifier, roster.loops, self._pulse.fed_watchdog)
                 self._archivist = Archivist(host.log_dir, roster.configs, roster.hands)
                 tasks = await stack.enter_async_context(anyio.create_task_group())
                 roster.work_in(tasks)
@@ -185,6 +187,8 @@ class Daemon:
     async def _open(self, stack: AsyncExitStack) -> Host:
         daemon = self._config.daemon
         state = Path(daemon.state_dir)
+        # Before the first child. After an upgrade systemd's numbers are those of the first start, and others' by now.
+        left = left_behind(os.environ, os.getpid()) if self._left is None else {}
         journal = stack.enter_context(Journal(str(state / "journal.db")))
         wanted = daemon.cgroups is CgroupUse.AUTO
         cgroups = await anyio.to_thread.run_sync(find_cgroup_root, _label(state)) if wanted else None
@@ -204,6 +208,7 @@ class Daemon:
             cgroups=cgroups,
             hub=self._hub,
             trees=self._trees,
+            store=DescriptorStore(self._notifier.send, left),
             log_dir=Path(daemon.log_dir),
             state_dir=state,
             environment=dict(os.environ),
@@ -262,7 +267,9 @@ class Daemon:
 
     async def _inherit(self, host: Host) -> dict[str, Inheritance]:
         try:
-            found = await inherit(self._config.servers, self._trees, self._states, host.cgroups, host.state_dir)
+            found = await inherit(
+                *(self._config.servers, self._trees, self._states, host.cgroups, host.state_dir, host.store)
+            )
         except LeftoverProblem as problem:
             raise StartupProblem(str(problem)) from None
         self._adoptions.update(filter(None, (one.outcome for one in found.values())))

@@ -181,6 +181,8 @@ class Effects:
         self._premises.hold()
         self._oom_kills = self._count_oom_kills(tree)  # those of earlier attempts stay in the count
         self._host.household.add(tree)
+        if tree.pidfd is not None and tree.recorder is None:  # how it ends is told by the kernel to who has its pidfd
+            self._host.store.keep(tree.marker, tree.pidfd)
         self._tree, self._exit_posted = tree, anyio.Event()
         self._feed = LogFeed(tree.spawned.log_path, tree.attempt, self._profile, self._post, offset)
         self._begin(self._read_log, self._feed)
@@ -277,6 +279,7 @@ class Effects:
         if tree.cgroup:
             await anyio.to_thread.run_sync(tree.cgroup.remove)
         self._host.trees.remove(tree.server)
+        self._host.store.forget(tree.marker)
         self._tree = self._feed = self._watch = None
         await tidy(self._profile.leftovers, self._config, tree.known_pids)
 

@@ -9,9 +9,10 @@ from supervisor.config import EnvironmentRefusedError, ServerConfig, read_env_fi
 
 # systemd's words to us are not for our children: a server that said READY=1 or fed the watchdog would lie for us.
 _OURS = (
-    "NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "INVOCATION_ID",
-    "JOURNAL_STREAM", "MAINPID", "MANAGERPID", "SYSTEMD_EXEC_PID", "CREDENTIALS_DIRECTORY", "STATE_DIRECTORY",
-    "LOGS_DIRECTORY", "RUNTIME_DIRECTORY", "SGLSUP_SOCKET", "SGLSUP_TREE", "VIRTUAL_ENV", "PYTHONHOME",
+    "NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "FDSTORE",
+    "INVOCATION_ID", "JOURNAL_STREAM", "MAINPID", "MANAGERPID", "SYSTEMD_EXEC_PID", "CREDENTIALS_DIRECTORY",
+    "STATE_DIRECTORY", "LOGS_DIRECTORY", "RUNTIME_DIRECTORY", "SGLSUP_SOCKET", "SGLSUP_TREE", "VIRTUAL_ENV",
+    "PYTHONHOME",
 )  # fmt: skip
 _KEPT_FOR_OTHERS = ("PATH", "LANG", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

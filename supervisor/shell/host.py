@@ -8,6 +8,7 @@ from pathlib import Path
 
 from supervisor.actions import AnyAction
 from supervisor.edge.cgroup import CgroupRoot
+from supervisor.edge.fdstore import DescriptorStore
 from supervisor.edge.journal import Journal
 from supervisor.edge.probe import Prober
 from supervisor.edge.process import Household
@@ -33,6 +34,7 @@ class Host:
     cgroups: CgroupRoot | None
     hub: Hub
     trees: TreeStore
+    store: DescriptorStore
     log_dir: Path
     state_dir: Path
     environment: Mapping[str, str]

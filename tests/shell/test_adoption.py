@@ -12,11 +12,14 @@ import anyio
 import pytest
 from structlog.testing import capture_logs
 
+from supervisor.edge.fdstore import DescriptorStore
 from supervisor.edge.process import MARKER_NAME, SpawnPlan, Tree, new_marker, spawn
 from supervisor.saved import SavedAttempt, SavedServer
 from supervisor.shell.adoption import Inheritance, inherit
 from supervisor.shell.states import StateStore
 from supervisor.shell.trees import TreeStore, boot_id
+
+KERNEL_TELLS = tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 15)
 
 
 class Left:
@@ -25,6 +28,8 @@ class Left:
     def __init__(self, place: Path) -> None:
         self.place = place
         self.trees, self.states = TreeStore(place / "trees"), StateStore(place / "servers", boot_id())
+        self.held: dict[str, int] = {}  # by systemd
+        self.told: list[dict[str, str]] = []  # to systemd
         self._started: list[Tree] = []
 
     async def start(self, script: str, *, recorded: bool = False) -> Tree:
@@ -40,8 +45,15 @@ class Left:
         self.states.put(SavedServer("kimi", boot_id(), True, "running", 0.0, "", 1, tree_alive=True, attempt=attempt))
         return tree
 
-    async def inherit(self) -> Inheritance:
-        return (await inherit(["kimi"], self.trees, self.states, None, self.place))["kimi"]
+    def hold(self, tree: Tree) -> None:
+        """As systemd does, of which the next daemon gets it back."""
+        assert tree.pidfd is not None
+        self.held[tree.marker] = os.dup(tree.pidfd)
+
+    async def inherit(self, *servers: str) -> Inheritance:
+        store = DescriptorStore(lambda *_, **fields: self.told.append(fields), self.held)
+        found = await inherit(servers or ["kimi"], self.trees, self.states, None, self.place, store)
+        return found.get("kimi", Inheritance(None))
 
     async def clean(self) -> None:
         for tree in self._started:
@@ -89,6 +101,70 @@ async def test_without_either_nobody_knows(left: Left) -> None:
     assert (await left.inherit()).ended is None
 
 
+@pytest.mark.skipif(not KERNEL_TELLS, reason="this kernel tells an exit status to the parent alone")
+@pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -SEGV $$", -11), ("kill -9 $$", -9)])
+async def test_what_systemd_has_held_tells_how_it_ended(left: Left, script: str, code: int) -> None:
+    tree = await left.start(script)
+    left.hold(tree)
+    await tree.exited()  # somebody else has reaped it
+
+    found = await left.inherit()
+
+    assert (found.lives, found.ended) == (False, code)
+    assert left.told == [{"FDSTOREREMOVE": "1", "FDNAME": f"leader/{tree.marker.replace(':', '/')}"}] * 2
+    assert not any(Path(f"/proc/self/fd/{one}").exists() for one in left.held.values())
+
+
+@pytest.mark.skipif(not KERNEL_TELLS, reason="this kernel tells an exit status to the parent alone")
+async def test_a_leader_that_has_left_others_behind_is_known_by_what_was_held(left: Left) -> None:
+    # It is found by its environment, which it does not have in the midst of its exec.
+    tree = await left.start("sleep 600 & until [ $(cat /proc/$!/comm) = sleep ]; do :; done; exit 3")
+    left.hold(tree)
+    await tree.exited()
+
+    found = await left.inherit()
+
+    assert found.tree is not None
+    assert (await found.tree.exited()).code == 3
+    assert found.tree.pidfd is None
+    await found.tree.kill()
+    found.tree.close()
+
+
+async def test_what_was_held_of_a_living_tree_stays_held(left: Left) -> None:
+    tree = await left.start("sleep 600")
+    left.hold(tree)
+
+    found = await left.inherit()
+
+    assert found.tree is not None
+    assert found.tree.pidfd is not None
+    assert left.told == []
+    assert not any(Path(f"/proc/self/fd/{one}").exists() for one in left.held.values())
+    found.tree.close()
+
+
+async def test_what_was_held_of_others_tells_nothing_and_is_dropped(left: Left) -> None:
+    """Of an earlier attempt, whose record was overwritten while its news to systemd was lost."""
+    tree = await left.start("exit 7")
+    left.held["kimi:0:of-another"] = os.dup(tree.pidfd) if tree.pidfd is not None else -1
+    await tree.exited()
+
+    assert (await left.inherit()).ended is None
+
+    assert {"FDSTOREREMOVE": "1", "FDNAME": "leader/kimi/0/of-another"} in left.told
+
+
+async def test_nothing_is_held_of_what_is_not_configured_any_more(left: Left) -> None:
+    tree = await left.start("sleep 600")
+    left.hold(tree)
+
+    await left.inherit("another")
+
+    assert {"FDSTOREREMOVE": "1", "FDNAME": f"leader/{tree.marker.replace(':', '/')}"} in left.told
+    assert left.trees.read() == ([], [])
+
+
 async def test_a_tree_that_lives_is_adopted_with_its_recorder(left: Left) -> None:
     tree = await left.start("sleep 600", recorded=True)
 
@@ -115,7 +191,8 @@ async def test_a_server_that_a_daemon_with_another_state_directory_has_left_is_t
     try:
         with capture_logs() as lines:
             await inherit(
-                [name, f"a{name}", "draft"], TreeStore(tmp_path), StateStore(tmp_path, boot_id()), None, tmp_path
+                *([name, f"a{name}", "draft"], TreeStore(tmp_path), StateStore(tmp_path, boot_id()), None, tmp_path),
+                DescriptorStore(lambda *_, **__: None),
             )
         told = {line["server"]: line["problem"] for line in lines if line["event"] == "state"}
         assert told.keys() == {name}

@@ -14,9 +14,11 @@ from typing import Protocol
 import anyio
 import anyio.to_thread
 
+from supervisor import procstat
 from supervisor.edge.process import exits, scan
 from supervisor.edge.process.record import Recorder, recorded
 from supervisor.events import Exited, Spawned, StuckProcess, TreeEmptied, TreeStuck
+from supervisor.procstat import Identity, Process
 
 SCAN_LIMIT_S = 2.0
 REPORTED_STUCK = 32
@@ -44,6 +46,7 @@ class Tree:
         pidfd: int | None,
         cgroup: Cgroup | None,
         recorder: Recorder | None = None,
+        ended: exits.Status | None = None,
     ) -> None:
         self.spawned = spawned
         self.server = server
@@ -52,11 +55,13 @@ class Tree:
         self.known_pids: set[int] = {spawned.pid}  # everyone ever seen in it, for what they leave behind
         self._pidfd = pidfd  # None: the leader had ended before we adopted its tree
         self.recorder = recorder
-        self._status: exits.Status | None = None if pidfd is not None or recorder is not None else exits.Status(None)
+        if ended is None and pidfd is None and recorder is None:
+            ended = exits.Status(None)
+        self._status: exits.Status | None = ended
         self._watched = False
         self._watch_over = anyio.Event()
         self._scans = anyio.CapacityLimiter(2)  # scans that hang must not use up the threads that others wait for
-        self._strays: Callable[[], list[scan.Process]] = list
+        self._strays: Callable[[], list[Process]] = list
         self._leave: Callable[[], None] = lambda: None
         self._traces = scan.Traces(
             start_ticks=spawned.start_ticks,
@@ -73,6 +78,11 @@ class Tree:
     @property
     def pid(self) -> int:
         return self.spawned.pid
+
+    @property
+    def pidfd(self) -> int | None:
+        """The leader's, open as long as the tree is; None when it had ended before we adopted its tree."""
+        return self._pidfd
 
     async def exited(self) -> Exited:
         """Wait, as long as it takes, for the leader's end. Several tasks may wait; all get the same answer."""
@@ -112,10 +122,10 @@ class Tree:
 
     def leader_alive(self) -> bool:
         """Whether the leader runs; a zombie does not."""
-        process = scan.read_stat(self.pid)
+        process = procstat.read(self.pid)
         return process is not None and process.start_ticks == self.spawned.start_ticks and process.alive
 
-    async def members(self, *, thorough: bool = False) -> list[scan.Process]:
+    async def members(self, *, thorough: bool = False) -> list[Process]:
         """Every living process of the tree. With a cgroup that is whom the cgroup lists: some 40 small reads.
 
         Without one, or `thorough` (who left the cgroup?), all of /proc is read, in a thread. Calling it now and then
@@ -128,7 +138,7 @@ class Tree:
         found = {process.pid: process for process in listed + await self._scan({process.pid for process in listed})}
         return [process for process in found.values() if process.alive]
 
-    async def _scan(self, listed: set[int]) -> list[scan.Process]:
+    async def _scan(self, listed: set[int]) -> list[Process]:
         seen: scan.Sighting | None = None
         with anyio.move_on_after(SCAN_LIMIT_S):
             look = partial(self._look_everywhere, listed)
@@ -144,18 +154,18 @@ class Tree:
         seen = scan.members(self._traces, listed)
         return scan.Sighting(seen.processes + self._strays(), seen.sessions)
 
-    def knows(self, process: scan.Process) -> bool:
+    def knows(self, process: Process) -> bool:
         """Whether the process was seen in this tree before, or is in a session of it."""
         return self._traces.match(process)
 
-    def join(self, strays: Callable[[], list[scan.Process]], leave: Callable[[], None]) -> None:
+    def join(self, strays: Callable[[], list[Process]], leave: Callable[[], None]) -> None:
         """Become part of a household: `strays` finds members that carry no trace, `leave` is called by `close`."""
         self._strays, self._leave = strays, leave
 
     async def kill(self, limit_s: float = 20.0) -> TreeEmptied | TreeStuck:
         """SIGKILL every process of the tree until none is left, or name those that survive after `limit_s`."""
         began = time.monotonic()
-        victims: set[scan.Identity] = set()
+        victims: set[Identity] = set()
         if self.cgroup:
             victims.update(process.identity for process in _alive(self.cgroup.pids()))
             self.cgroup.kill()
@@ -170,14 +180,14 @@ class Tree:
             self.cgroup.remove()
         return TreeEmptied(self.attempt, killed=len(victims), took_s=time.monotonic() - began)
 
-    async def _sweep(self, victims: set[scan.Identity], until: float) -> list[scan.Process]:
+    async def _sweep(self, victims: set[Identity], until: float) -> list[Process]:
         """Kill whom the scan finds until it finds nobody; the living that remain when the time is over.
 
         With a cgroup one empty look is enough: it is there for who left the cgroup. Without one, a chain of processes
         that each fork and end can slip through a reading of /proc. Its links end as zombies of ours (subreaper), so
         the tree is empty when two looks in a row find nobody alive and nobody newly dead.
         """
-        quiet, pause_s, before = 0, 0.002, frozenset[scan.Identity]()
+        quiet, pause_s, before = 0, 0.002, frozenset[Identity]()
         while True:
             left, dead = await self._look()
             quiet = 0 if left or not dead <= before else quiet + 1
@@ -189,7 +199,7 @@ class Tree:
             await anyio.sleep(pause_s)
             pause_s = min(pause_s * 1.5, 0.05)
 
-    async def _look(self) -> tuple[list[scan.Process], frozenset[scan.Identity]]:
+    async def _look(self) -> tuple[list[Process], frozenset[Identity]]:
         """The living members, and who died lately and may have been one."""
         try:
             alive = await self.members(thorough=True)
@@ -220,15 +230,15 @@ class Tree:
             self._pidfd = None
 
 
-def _alive(pids: tuple[int, ...]) -> list[scan.Process]:
-    return [process for process in map(scan.read_stat, pids) if process and process.alive]
+def _alive(pids: tuple[int, ...]) -> list[Process]:
+    return [process for process in map(procstat.read, pids) if process and process.alive]
 
 
-def _unseen(problem: OSError) -> scan.Process:
-    return scan.Process(0, 0, 0, 0, 0, "?", f"cannot look for processes: {problem.strerror}")
+def _unseen(problem: OSError) -> Process:
+    return Process(0, 0, 0, 0, 0, "?", f"cannot look for processes: {problem.strerror}")
 
 
-def _kill_all(processes: list[scan.Process], victims: set[scan.Identity], sessions: set[int]) -> None:
+def _kill_all(processes: list[Process], victims: set[Identity], sessions: set[int]) -> None:
     """Groups first: the kernel signals a group at one stroke, so that no fork within it gets away.
 
     Only in the tree's own sessions: in anybody else's, a member shares its group with strangers.
@@ -242,7 +252,7 @@ def _kill_all(processes: list[scan.Process], victims: set[scan.Identity], sessio
             _kill_process(process)
 
 
-def _kill_process(process: scan.Process) -> None:
+def _kill_process(process: Process) -> None:
     """SIGKILL this very process: its pid may be somebody else's by now, which the pidfd and a second look rule out.
 
     One that we may not signal (not root, and it changed its user) stays, and is reported as stuck.
@@ -255,29 +265,36 @@ def _kill_process(process: scan.Process) -> None:
                 raise
             return  # the next sweep tries again
         try:
-            now = scan.read_stat(process.pid)
+            now = procstat.read(process.pid)
             if now and now.identity == process.identity:
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         finally:
             os.close(pidfd)
 
 
-def _describe(process: scan.Process) -> StuckProcess:
+def _describe(process: Process) -> StuckProcess:
     """From `stat` and `wchan` alone: `cmdline` needs the memory lock that a stuck process may hold."""
-    now = scan.read_stat(process.pid) or process
+    now = procstat.read(process.pid) or process
     return StuckProcess(now.pid, now.state, scan.wait_channel(now.pid), now.name)
 
 
 def adopt(
-    spawned: Spawned, server: str, marker: str, cgroup: Cgroup | None = None, recorder: Recorder | None = None
+    spawned: Spawned,
+    server: str,
+    marker: str,
+    cgroup: Cgroup | None = None,
+    recorder: Recorder | None = None,
+    kept: int | None = None,
 ) -> Tree:
     """Take over the tree of an earlier daemon. When its leader has ended, `exited()` answers at once: what its recorder
-    has written, or None."""
+    has written, what the kernel tells whoever has had its pidfd meanwhile (`kept`, which stays the caller's), or None.
+    """
     pidfd = None
     with contextlib.suppress(ProcessLookupError):
         pidfd = os.pidfd_open(spawned.pid)
-        now = scan.read_stat(spawned.pid)
+        now = procstat.read(spawned.pid)
         if now is None or now.start_ticks != spawned.start_ticks:
             os.close(pidfd)
             pidfd = None
-    return Tree(spawned, server, marker, pidfd, cgroup, recorder)
+    told = exits.told_by_kernel(kept) if kept is not None and pidfd is None else exits.Status(None)
+    return Tree(spawned, server, marker, pidfd, cgroup, recorder, told if told.code is not None else None)
