@@ -112,10 +112,10 @@ class FleetKeeper:
         """Those that were given up because of another server, which is there now or about to come."""
         if not self.refused:
             return []
-        members, now = self.members(), self._monotonic()
+        members = self.members()
         for name in [name for name in self.refused if name not in members or members[name].alive]:
             self.refused.discard(name)
-        return [name for name in self.refused if self._current().may_be_asked_again(name, members, now)]
+        return [name for name in self.refused if self._current().may_be_asked_again(name, members)]
 
     def view(self) -> FleetView:
         """Who starts, who waits, and when all will be ready."""

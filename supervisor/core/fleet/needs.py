@@ -52,6 +52,11 @@ def needs(ties: Ties, members: Mapping[str, Member], held: Collection[str], wait
     return Go()
 
 
+def in_vain(ties: Ties, members: Mapping[str, Member]) -> bool:
+    """Whether one that it requires has been given up: whatever else it waits for, its start comes to nothing."""
+    return any(members[name].state in _GIVEN_UP for name in ties.requires if name in members)
+
+
 def _required(name: str, other: Member | None, held: bool) -> Admission:
     if other is None:
         return Wait(f"waits for {name}, which it requires and which has been removed")

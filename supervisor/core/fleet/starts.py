@@ -15,7 +15,7 @@ import msgspec
 from supervisor.config.groups import Ties
 from supervisor.core.fleet.forecast import Expected, forecast
 from supervisor.core.fleet.member import Member
-from supervisor.core.fleet.needs import Admission, Go, Refuse, Wait, needs
+from supervisor.core.fleet.needs import Admission, Go, Refuse, Wait, in_vain, needs
 from supervisor.core.lifecycle import State
 from supervisor.units import format_duration
 
@@ -80,11 +80,10 @@ class Fleet:
         place.has_slot = False
         return Go()
 
-    def may_be_asked_again(self, name: str, members: Mapping[str, Member], now: float) -> bool:
+    def may_be_asked_again(self, name: str, members: Mapping[str, Member]) -> bool:
         """Whether one that was refused for want of another would be so no longer."""
         one = members[name]
-        given_up = one.state is State.FATAL and one.wanted
-        return given_up and not isinstance(needs(self._ties(name), members, self.held, now - one.since), Refuse)
+        return one.state is State.FATAL and one.wanted and not in_vain(self._ties(name), members)
 
     def line(self, members: Mapping[str, Member]) -> list[str]:
         """Those who wait for nothing but a slot, the first one first."""

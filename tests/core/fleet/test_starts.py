@@ -305,11 +305,19 @@ def test_who_was_refused_may_be_asked_again_when_the_other_one_is_on_its_way() -
     host = Host("a", "b", b=Ties(requires=("a",)))
     host.put("a", State.FATAL)
     host.put("b", State.FATAL)
-    assert not host.fleet.may_be_asked_again("b", host.members, host.now)
+    assert not host.fleet.may_be_asked_again("b", host.members)
     host.put("a", State.STARTING)
-    assert host.fleet.may_be_asked_again("b", host.members, host.now)
+    assert host.fleet.may_be_asked_again("b", host.members)
     host.put("b", State.FATAL, wanted=False)
-    assert not host.fleet.may_be_asked_again("b", host.members, host.now)
+    assert not host.fleet.may_be_asked_again("b", host.members)
+
+
+def test_who_was_refused_is_not_asked_again_because_a_mate_is_about_to_end() -> None:
+    host = Host("a", "b", "c", b=Ties(requires=("a",), mates=("c",)), c=Ties(mates=("b",)))
+    host.put("a", State.FATAL)
+    host.put("b", State.FATAL)
+    host.fleet.held = {"a", "c"}  # c is told of b's failure: b would be refused and c told again, without an end
+    assert not host.fleet.may_be_asked_again("b", host.members)
 
 
 def test_nobody_counts_on_one_that_is_about_to_end() -> None:
