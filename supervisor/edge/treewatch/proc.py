@@ -66,10 +66,9 @@ def children(pid: int) -> list[int]:
 
 def _transfer(pid: int) -> tuple[int, int] | None:
     """Bytes that storage was asked to read and write; None for another user's process, unless we are root."""
-    words = (_read(f"/proc/{pid}/io") or b"").split()
-    if len(words) < 12 or words[8] != b"read_bytes:":
-        return None
-    return int(words[9]), int(words[11])
+    # "read_bytes: N\nwrite_bytes: N\n…", after four lines of no interest
+    words = (_read(f"/proc/{pid}/io") or b"").partition(b"\nread_bytes: ")[2].split(None, 3)
+    return (int(words[0]), int(words[2])) if len(words) > 2 else None
 
 
 def _read(path: str) -> bytes | None:

@@ -253,7 +253,7 @@ def _update(member: Member, seen: Seen) -> None:
     member.cpu_s = max(member.cpu_s, seen.cpu_s)
     if seen.transfer is not None:
         member.read_bytes, member.write_bytes = seen.transfer
-    if now.alive:
+    if member.alive:
         member.readable = seen.transfer is not None
     if seen.title is not None:
         member.title = seen.title
