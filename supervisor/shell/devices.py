@@ -16,13 +16,13 @@ import anyio.to_thread
 import msgspec
 import structlog
 
+from supervisor import procstat
 from supervisor.config import ServerConfig
 from supervisor.core.gpus.attribution import FOREIGN, SERVER
 from supervisor.core.gpus.book import Claim, Culprit, DeviceBook, Lease, LeaseRefused, Rules
 from supervisor.core.gpus.views import GpusView
 from supervisor.devices import DeviceRecord, GpuReport, GpuSample, QuarantineRecord, XidSeen
 from supervisor.edge.gpu.feed import GpuFeed
-from supervisor.edge.process.scan import read_stat
 from supervisor.events import DevicesChecked
 from supervisor.shell import clock
 from supervisor.shell.owners import LIMIT_S, Owners
@@ -282,7 +282,7 @@ def _kill(server: str, culprit: Culprit) -> bool:
     except OSError:
         return False  # gone already
     try:
-        process = read_stat(culprit.pid)
+        process = procstat.read(culprit.pid)
         if process is None or process.start_ticks != culprit.start_ticks:
             return False
         signal.pidfd_send_signal(descriptor, signal.SIGKILL)

@@ -21,9 +21,7 @@ from pathlib import Path
 import msgspec
 
 from supervisor import procstat
-from supervisor.procstat import Identity as Identity  # for those who still ask here
-from supervisor.procstat import Process as Process
-from supervisor.procstat import read as read_stat  # noqa: F401
+from supervisor.procstat import Process
 
 MARKER_NAME = "SGLSUP_TREE"
 HELPER_NAME = "SGLSUP_HELPER_OF"  # in the environment of the daemon's own helpers, never in a server's
