@@ -1,9 +1,4 @@
-"""Follows every rank of a start through its phases, from the matches of the log.
-
-Ranks run the same program, so the order in which any of them first enters the phases is the order of this start,
-whatever version and flags it has: that order is learned from the log, never assumed. A rank can be said to lag only at
-lines which it is known to print (which ranks print what differs by version), so nobody waits for a silent rank.
-"""
+"""Follows every rank of a start through its phases, from the matches of the log."""
 
 from __future__ import annotations
 
@@ -12,6 +7,7 @@ import enum
 import msgspec
 
 from supervisor.core.log.figures import amount_of, count_of
+from supervisor.core.rankorder import RankOrder
 from supervisor.core.ranks import Rank, Step, timeline
 from supervisor.events import LineMatched
 from supervisor.profile import CommandFacts, LogRule, PhaseRule, Profile
@@ -19,7 +15,6 @@ from supervisor.snapshot import ProgressView, StartupView
 
 LAUNCHER = ""
 MAX_RANKS = 1024  # of one log; the largest hosts have 16 GPUs, each with a few roles
-_EVERY = "every"
 
 
 class Movement(enum.StrEnum):
@@ -49,11 +44,9 @@ class PhaseTracker:
         self._rules = {rule.name: rule for rule in profile.rules}
         self._phases = _by_name(profile)
         self._speculative = bool(facts and facts.speculative)
-        self._order: list[str] = []  # phases as this start goes through them, by first entry of any rank
+        self._first = profile.phases[0].name
+        self._order = RankOrder(self._first)
         self._ranks: dict[str, Rank] = {}
-        self._printed: dict[str, set[str]] = {}  # family of rules → ranks that have printed one of it
-        self._entries: dict[str, set[str]] = {}  # phase → families by which it was entered
-        self._exits: dict[str, set[str]] = {}  # phase → families by which it was left
         self._begun = 0.0
         self._since = 0.0
         self._last_progress = 0.0
@@ -67,14 +60,11 @@ class PhaseTracker:
 
     def begin(self, now: float) -> None:
         """The process has just been started."""
-        self._order = [self._profile.phases[0].name]
-        self._ranks = {LAUNCHER: Rank(LAUNCHER, Step(self._order[0], now))}
-        self._printed = {}
-        self._entries = {}
-        self._exits = {}
+        self._order = RankOrder(self._first)
+        self._ranks = {LAUNCHER: Rank(LAUNCHER, Step(self._first, now))}
         self._begun = now
         self._since = self._last_progress = now
-        self._phase = self._order[0]
+        self._phase = self._first
         self._ready = False
 
     def serve(self) -> None:
@@ -106,17 +96,17 @@ class PhaseTracker:
 
     def view(self) -> StartupView:
         """Where everybody is."""
-        lag = self._laggards()
-        ranks = [rank for rank in self._ranks.values() if rank.name or len(self._ranks) == 1]
+        named = self._named_ranks()
+        lag = self._order.laggards(named)
         return StartupView(
             phase=self._phase,
             stage=self.stage,
             since=self._since,
-            ranks=tuple(rank.view(self.stage_of(rank)) for rank in sorted(ranks, key=_by_rank)),
-            laggard=self._lag_text(lag),
+            ranks=tuple(rank.view(self.stage_of(rank)) for rank in sorted(named or self._ranks.values(), key=_by_rank)),
+            laggard=self._order.text(lag, named),
             last_progress=self._last_progress,
             ready_seen=self._ready,
-            timeline=timeline(sorted(self._ranks.values(), key=_by_rank), self._order),
+            timeline=timeline(sorted(self._ranks.values(), key=_by_rank), self._order.phases),
             lagging=tuple(rank.name for rank in lag),
         )
 
@@ -153,16 +143,16 @@ class PhaseTracker:
         if rule.everyone:
             return self._everyone(rule, match, now)
         rank = self._rank(rule, match)
-        self._printed.setdefault(_family(rule), set()).add(rank.name)
+        self._order.printed(rule, rank.name)
         rank.hear(match)
         phase = self._meant(rule, match, rank)
         left = self._leave(rule, match, rank, now)
         if left:
-            self._exits.setdefault(left, set()).add(_family(rule))
+            self._order.left_by(rule, left)
             return True
         if not phase:
             return False
-        self._entries.setdefault(phase, set()).add(_family(rule))
+        self._order.entered_by(rule, phase)
         return self._enter(rank, phase, now, weak=rule.weak)
 
     def _leave(self, rule: LogRule, match: LineMatched, rank: Rank, now: float) -> str:
@@ -176,10 +166,9 @@ class PhaseTracker:
         return any(moved)
 
     def _enter(self, rank: Rank, phase: str, now: float, *, weak: bool = False) -> bool:
-        if weak and rank.step.phase != self._order[0]:
+        if weak and rank.step.phase != self._first:
             return False
-        if phase not in self._order:
-            self._order.append(phase)
+        self._order.enters(phase)
         nested = self._phases[phase].nested
         return rank.enter(phase, now, nested=nested)
 
@@ -191,7 +180,7 @@ class PhaseTracker:
         if name not in self._ranks:
             if len(self._ranks) > MAX_RANKS:  # whoever writes lines can make up ranks; memory and table stay bounded
                 return self._ranks[LAUNCHER]
-            self._ranks[name] = Rank(name, Step(self._order[0], self._begun))
+            self._ranks[name] = Rank(name, Step(self._first, self._begun))
         return self._ranks[name]
 
     def _meant(self, rule: LogRule, match: LineMatched, rank: Rank) -> str:
@@ -223,7 +212,7 @@ class PhaseTracker:
         return rank.count(progress, match.fields.get("label", ""), now) or entered
 
     def _bar_rank(self, rule: LogRule) -> Rank | None:
-        ranks = sorted((rank for rank in self._ranks.values() if rank.name), key=_by_rank)
+        ranks = sorted(self._named_ranks(), key=_by_rank)
         if not ranks:
             if not rule.enter:
                 return None
@@ -243,48 +232,12 @@ class PhaseTracker:
             self._since = slowest.step.begin
 
     def _slowest(self) -> Rank | None:
-        ranks = [rank for rank in self._ranks.values() if rank.name]
-        if not ranks:
-            return self._ranks.get(LAUNCHER)
-        leader = max(ranks, key=self._position)
-        behind = [rank for rank in ranks if self._lags(rank, leader)]
-        return min(behind, key=lambda rank: (self._position(rank), _by_rank(rank)), default=leader)
+        ranks = self._named_ranks()
+        return self._order.slowest(ranks) if ranks else self._ranks.get(LAUNCHER)
 
-    def _position(self, rank: Rank) -> int:
-        """Two steps for each phase of this start: inside it, and through with it."""
-        step = rank.outer or rank.step
-        return 2 * self._order.index(step.phase) + (step.end is not None)
-
-    def _lags(self, rank: Rank, leader: Rank) -> bool:
-        """Whether the leader has entered or left a phase in a way that this rank would have announced, too."""
-        steps = range(self._position(rank) + 1, self._position(leader) + 1)
-        announced = [(self._exits if step % 2 else self._entries).get(self._order[step // 2], ()) for step in steps]
-        return any(self._prints(rank, family) for families in announced for family in families)
-
-    def _prints(self, rank: Rank, family: str) -> bool:
-        return family == _EVERY or rank.name in self._printed.get(family, ())
-
-    def _laggards(self) -> list[Rank]:
-        """Never all of them: the leader lags behind nobody."""
-        ranks = [rank for rank in self._ranks.values() if rank.name]
-        if len(ranks) < 2:
-            return []
-        leader = max(ranks, key=self._position)
-        return sorted((rank for rank in ranks if self._lags(rank, leader)), key=_by_rank)
-
-    def _lag_text(self, lag: list[Rank]) -> str:
-        if not lag:
-            return ""
-        ahead = [rank for rank in self._ranks.values() if rank.name and rank not in lag]
-        leader = max(ahead, key=self._position)
-        names = ", ".join(rank.name for rank in lag[:4]) + (f" and {len(lag) - 4} more" if len(lag) > 4 else "")
-        waiting = f"{len(ahead)} rank{'s' if len(ahead) != 1 else ''} wait{'s' if len(ahead) == 1 else ''}"
-        where = "for it" if leader.step.phase == lag[0].step.phase else f"in {leader.step.phase}"
-        return f"{names} still in {lag[0].step.phase}; {waiting} {where}"
-
-
-def _family(rule: LogRule) -> str:
-    return _EVERY if rule.spoken_by == _EVERY else rule.family or rule.name
+    def _named_ranks(self) -> list[Rank]:
+        """All but the launcher."""
+        return [rank for rank in self._ranks.values() if rank.name]
 
 
 def read_bar(rule: LogRule, match: LineMatched) -> ProgressView | None:
