@@ -67,14 +67,24 @@ def _present(snapshot: ServerSnapshot, clock: Clock) -> Iterator[str]:
             yield _facet("verdict", snapshot.verdict, clock)
             yield _facet("readiness", snapshot.readiness, clock)
             yield from _votes(snapshot, clock)
-        case "draining" | "stopping" | "reclaiming":
+        case "reclaiming" if snapshot.turn:
+            pass  # for whom it waits, and how long, is its head
+        case "reclaiming":
+            what = (
+                "looking whether its devices and ports are free"
+                if snapshot.goal == "up"
+                else "proving its devices free"
+            )
+            yield _facet(what, snapshot.lifecycle, clock, named=True)
+        case "draining" | "stopping":
             yield _facet(snapshot.lifecycle.value, snapshot.lifecycle, clock)
         case _:
             pass
 
 
-def _facet(name: str, facet: FacetView, clock: Clock) -> str:
-    value = "" if facet.value == name else f" {facet.value}"
+def _facet(name: str, facet: FacetView, clock: Clock, *, named: bool = False) -> str:
+    """`named`: the name says what the value would."""
+    value = "" if named or facet.value == name else f" {facet.value}"
     reason = f": {facet.reason}" if facet.reason else ""
     return f"{name}{value} for {since(facet.since, clock)}{reason}."
 
@@ -129,6 +139,8 @@ def _next(snapshot: ServerSnapshot, clock: Clock) -> Iterator[str]:
             yield f"next: starts again by itself; {waits}"
         case "starting" if snapshot.restarts:
             yield f"next: {waits}"
+        case "reclaiming" if snapshot.turn:
+            yield f"next: starts by itself when its turn comes; {waits}"
         case "fatal" | "quarantined":
             yield f"next: nothing, until somebody starts it: sglctl start {snapshot.name}"
         case _:

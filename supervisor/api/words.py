@@ -155,9 +155,18 @@ def _routers(snapshot: ServerSnapshot) -> list[str]:
 
 
 def _under_way(snapshot: ServerSnapshot, clock: Clock) -> str:
-    what = snapshot.turn or stage_words(snapshot.stop_stage) or snapshot.lifecycle.reason or snapshot.lifecycle.value
+    if snapshot.turn:
+        return waiting(snapshot.turn, since(snapshot.lifecycle.since, clock))
+    what = stage_words(snapshot.stop_stage) or snapshot.lifecycle.reason or snapshot.lifecycle.value
     stalled = "stalled, " if snapshot.stop_stage and snapshot.verdict.value == "stalled" else ""
     return f"{stalled}{what} for {since(snapshot.lifecycle.since, clock)}"
+
+
+def waiting(turn: str, waited: str) -> str:
+    """How long it has waited stands by the wait: a start's own time begins with its launch."""
+    return (
+        f"waiting {waited} {turn.removeprefix('waits ')}" if turn.startswith("waits for ") else f"{turn} for {waited}"
+    )
 
 
 def stage_words(stage: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from supervisor.cli.duration import words
-from supervisor.cli.text import clean, coloured, fitted, local
+from supervisor.cli.text import change, clean, coloured, fitted, local
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -148,6 +148,4 @@ def _event(event: Any, columns: int) -> str:
     """As `events` has it, but the hour alone: it is today's, or nearly."""
     hour = local(event["at"])[11:19]
     name = fitted(clean(event["server"]), columns // _NAME_PART)
-    change = " -> ".join(filter(None, (clean(event["before"]), clean(event["after"]))))
-    reason = f": {clean(event['reason'])}" if event["reason"] else ""
-    return "  ".join(filter(None, (hour, name, clean(event["facet"]), f"{change}{reason}")))
+    return "  ".join(filter(None, (hour, name, clean(event["facet"]), change(event))))

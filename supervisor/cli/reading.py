@@ -10,6 +10,7 @@ from supervisor.cli.duration import words
 from supervisor.cli.text import (
     LogCleaner,
     as_json,
+    change,
     clean,
     coloured,
     complain,
@@ -243,12 +244,8 @@ def _parsed(pieces: Iterator[bytes]) -> Iterator[Any]:
 
 
 def event_line(event: Any) -> str:
-    """One event on one line; what has no value any more is "-"."""
-    at = local(event["at"])
-    before, after = clean(event["before"]), clean(event["after"]) or "-"
-    change = f"{before} -> {after}" if before else after
-    reason = f": {clean(event['reason'])}" if event["reason"] else ""
-    return f"{at}  {clean(event['server'])}  {clean(event['facet'])}  {change}{reason}"
+    """One event on one line."""
+    return "  ".join((local(event["at"]), clean(event["server"]), clean(event["facet"]), change(event)))
 
 
 def segment(name: str) -> str:

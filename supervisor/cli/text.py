@@ -9,7 +9,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import TextIO
+    from typing import Any, TextIO
 
 _WIDTH = 100
 _COLOURS = {
@@ -71,6 +71,13 @@ def coloured(state: str, width: int) -> str:
     if state not in _COLOURS or os.environ.get("NO_COLOR") or not sys.stdout.isatty():
         return padded
     return f"\x1b[{_COLOURS[state]}m{padded}\x1b[0m"
+
+
+def change(event: Any) -> str:
+    """What an event says has changed: `weights -> memory-pool: why`; what has no successor "is over"."""
+    before, after = clean(event["before"]), clean(event["after"])
+    told = f"{before} -> {after}" if before and after else after or f"{before or 'it'} is over"
+    return f"{told}: {clean(event['reason'])}" if event["reason"] else told
 
 
 def as_json(value: object) -> str:

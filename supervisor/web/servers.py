@@ -62,8 +62,10 @@ def _cell(label: str, *children: Child) -> Html:
 
 
 def state_word(snapshot: ServerSnapshot) -> str:
-    """The lifecycle, but for a running server that cannot be used."""
+    """The lifecycle, but for one whose turn has not come, and for a running server that cannot be used."""
     state = snapshot.lifecycle.value
+    if state == "reclaiming" and snapshot.turn:
+        return "waiting"
     if state != "running" or is_healthy(snapshot):
         return state
     return "not ready"
@@ -90,11 +92,13 @@ def _at_work(snapshot: ServerSnapshot, clock: Clock) -> list[Child]:
         case "running":
             return [snapshot.verdict.value, " for ", since(snapshot.verdict.since, clock)]
         case "reclaiming" if snapshot.turn:
-            return [snapshot.turn, " for ", since(snapshot.lifecycle.since, clock)]
+            return ["waiting ", since(snapshot.lifecycle.since, clock), " ", snapshot.turn.removeprefix("waits ")]
         case "backoff" if snapshot.backoff_until is not None:
             return [*_cause_of(snapshot), "next start in ", until(snapshot.backoff_until, clock)]
         case "fatal" | "quarantined":
-            return [*_cause_of(snapshot), "for ", since(snapshot.lifecycle.since, clock)]
+            return [*_cause_of(snapshot), "given up ", since(snapshot.lifecycle.since, clock), " ago"]
+        case "stopped" if not snapshot.attempt:
+            return ["not started yet"]
         case _:
             stalled = [tag("b", "stalled", class_="slow-note"), ", "] if is_stalled(snapshot) else []
             stage = stage_words(snapshot.stop_stage)
@@ -153,6 +157,8 @@ def _ready(snapshot: ServerSnapshot, clock: Clock) -> Child:
 def _restarts(snapshot: ServerSnapshot) -> Child:
     if not snapshot.restarts:
         return "0"
+    if snapshot.lifecycle.value in ("fatal", "quarantined"):
+        return str(snapshot.restarts)  # nobody uses what is left of the budget
     return f"{snapshot.restarts} ({snapshot.budget_remaining} left)"
 
 

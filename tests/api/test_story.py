@@ -235,3 +235,22 @@ def test_restarts_that_did_not_help_are_not_advised_again() -> None:
                 told == f"first cause: capture-hang; {'a restart can help' if again else 'restarts have not helped'}."
             )
         assert not again
+
+
+def test_who_waits_for_its_turn_is_told_once_and_what_comes() -> None:
+    turn = "waits for a start slot: glm is starting; next in line"
+    waiting = snapshot("kimi", "reclaiming", goal="up", turn=turn)
+    head, *rest = sentences(waiting, NOW)
+    assert head.startswith("kimi is STARTING (waiting ")
+    assert " for a start slot: glm is starting; next in line); it is wanted up." in head
+    assert rest == [
+        "next: starts by itself when its turn comes; sglctl wait kimi returns when it is healthy.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("goal", "what"), [("up", "looking whether its devices and ports are free"), ("down", "proving its devices free")]
+)
+def test_what_is_done_about_devices_is_said_in_words(goal: str, what: str) -> None:
+    busy = snapshot("kimi", "reclaiming", goal=goal, lifecycle=FacetView("reclaiming", 990.0, "GPU 0: 3 GB held"))
+    assert f"{what} for 10 s: GPU 0: 3 GB held." in sentences(busy, NOW)

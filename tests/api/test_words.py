@@ -187,7 +187,9 @@ def test_what_is_under_way_shows_for_how_long(state: str) -> None:
 
 def test_who_waits_for_its_turn_says_for_whom_whatever_came_before() -> None:
     waits = "waits for a start slot: kimi is starting; next in line"
-    assert described("reclaiming", turn=waits, stop_stage="kill") == f"{waits} for 1 m"
+    told = "waiting 1 m for a start slot: kimi is starting; next in line"
+    assert described("reclaiming", turn=waits, stop_stage="kill") == told
+    assert described("reclaiming", turn="held by hand") == "held by hand for 1 m"
 
 
 @pytest.mark.parametrize(

@@ -245,7 +245,7 @@ async def test_an_event_without_a_value_has_no_dangling_arrow(sglctl: Sglctl, co
     await control.record("kimi", "", before="weights", facet="phase")
     await control.record("kimi", "", facet="phase")
     lines = (await sglctl("events")).out.splitlines()
-    assert [line.partition("  phase  ")[2] for line in lines] == ["weights -> -", "-"]
+    assert [line.partition("  phase  ")[2] for line in lines] == ["weights is over", "it is over"]
 
 
 async def test_followed_events_end_with_the_daemon(sglctl: Sglctl, control: FakeControl, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_server_waits_for_a_slot_and_says_why(host: Host) -> None:
     host.settings["start_slots"] = 1
     host.start()
     host.wait_for("kimi", "lifecycle", "starting")  # it has the slot from before its spawn on
-    waits = "waits for a start slot: kimi is starting; next in line"
+    waits = " for a start slot: kimi is starting; next in line"
     until(lambda: waits in host.ctl("status", "glm").stdout, 10.0, "the reason in status")
     assert waits in host.why("glm")
 

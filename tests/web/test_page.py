@@ -44,7 +44,7 @@ def test_the_table_tells_each_server() -> None:
 
     assert "weights for 5 m 8 s 74% slow: TP5 silent for 41 s, stalled in 6 m 19 s" in told
     assert "in about 2 m 16 s" in told
-    assert "gpu-oom-kv-pool, for 15 m" in told
+    assert "gpu-oom-kv-pool, given up 15 m ago" in told
 
 
 def test_slow_ranks_that_have_no_room_are_counted() -> None:
@@ -101,7 +101,10 @@ def test_who_waits_for_its_turn_says_for_whom() -> None:
     waiting = msgspec.structs.replace(
         fleet.starting(), lifecycle=FacetView("reclaiming", fleet.NOW - 90, "from a log"), turn=waits
     )
-    assert f"{waits} for 1 m 30 s" in text(page(waiting))
+    told = page(waiting)
+    assert "waiting 1 m 30 s for a start slot: kimi is starting; next in line, about 6 m" in text(told)
+    assert 'data-state="waiting"' in told
+    assert "reclaiming" not in text(told)
 
 
 def test_work_on_a_server_is_shown() -> None:
