@@ -8,7 +8,9 @@ from msgspec.structs import replace
 from supervisor import actions as a
 from supervisor import events as e
 from supervisor.core.lifecycle import State
+from supervisor.core.log.grammar import LogReader
 from supervisor.core.settings import PhaseLimit, RestartSettings
+from supervisor.lines import LineCutter
 from tests.core.world import SETTINGS, World
 
 STAMP = "[2026-11-29 10:00:{:02d}{}] {}"
@@ -74,7 +76,9 @@ def test_probes_never_overlap_and_a_lost_one_is_made_up_for() -> None:
     world.until(20)
     assert len(world.done(a.Probe)) == 1
     world.until(100)
-    assert len(world.done(a.Probe)) == 3  # one per time-out and slack
+    first, second, third = world.when(a.Probe)  # one per time-out and slack
+    assert third - second == pytest.approx(second - first)
+    assert second - first == pytest.approx(SETTINGS.readiness.timeout_s + 10.0)
 
 
 def test_the_ready_line_makes_the_next_probe_come_at_once() -> None:
@@ -817,6 +821,22 @@ def test_evidence_of_a_crash_that_comes_after_the_next_start_finds_its_incident(
     world.tell(e.EvidenceKept(1, "/evidence/late"))
     assert world.facts_now.incidents[0].evidence_path == "/evidence/late"
     assert world.facts_now.evidence_path == ""
+
+
+@pytest.mark.parametrize("ran", [True, False])
+def test_a_record_of_another_attempt_is_no_part_of_the_adopted_ones_story(*, ran: bool) -> None:
+    world = World()
+    if ran:
+        world.start()
+        world.until(1)
+        world.log(*LOADING)
+        world.daemon_dies(1.0)
+    before = world.facts_now
+    records = LogReader(world.profile, 7).read(LineCutter().feed("".join(f"{line}\n" for line in CAPTURING).encode()))
+    assert records
+    for record in records:
+        world.server.recall(record, world.now)
+    assert world.facts_now == before
 
 
 def test_of_two_moments_that_come_at_once_the_second_is_dropped_when_the_first_ends_the_attempt() -> None:

@@ -1,0 +1,190 @@
+"""What people ask for: up, down, a fresh attempt, a signal; and what it means in each state."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from supervisor import actions as a
+from supervisor import events as e
+from supervisor.core.lifecycle import State
+from supervisor.core.settings import RestartSettings
+from tests.core.world import SETTINGS, World
+
+CALM = replace(SETTINGS, restart=RestartSettings(backoff_s=5.0, jitter=0.0, budget=3))
+HUP, KILL = 1, 9
+
+
+def running() -> World:
+    world = World(CALM)
+    world.start()
+    world.until(5)
+    world.health = e.ProbeOutcome.OK
+    world.until(6)
+    assert world.state is State.RUNNING
+    return world
+
+
+def signals(world: World) -> list[a.SignalTree]:
+    return world.done(a.SignalTree)
+
+
+# --- a signal --------------------------------------------------------------------------------------------------------
+
+
+def test_a_signal_is_handed_on_to_the_process_that_lives() -> None:
+    world = running()
+    assert world.tell(e.SignalRequested("anna", HUP)) == [a.SignalTree(1, HUP)]
+    assert world.state is State.RUNNING, "what it does with it is its own affair"
+
+
+@pytest.mark.parametrize("when", ["never started", "at rest", "not yet spawned"])
+def test_there_is_nobody_to_signal_without_a_process(when: str) -> None:
+    world = World(CALM)
+    if when == "at rest":
+        world = running()
+        world.stop()
+        world.settle()
+    elif when == "not yet spawned":
+        world.silent.add(a.Spawn)
+        world.start()
+        world.until(1)
+        assert world.state is State.STARTING
+    before = signals(world)
+    assert world.tell(e.SignalRequested("anna", HUP)) == []
+    assert signals(world) == before
+
+
+def test_an_end_by_the_signal_that_was_asked_for_is_not_blamed_on_the_kernel() -> None:
+    def cause_of_an_end_by(signal: int, *, asked: bool) -> str:
+        world = running()
+        if asked:
+            world.tell(e.SignalRequested("anna", signal))
+        else:
+            world.tell(e.Exited(1, -signal))
+        world.until(world.now + 2)
+        diagnosis = world.facts_now.diagnosis
+        assert diagnosis is not None
+        return diagnosis.cause
+
+    assert cause_of_an_end_by(KILL, asked=True) == "external-termination" != cause_of_an_end_by(KILL, asked=False)
+
+
+# --- up --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_start_of_a_server_that_is_up_changes_nothing() -> None:
+    world = running()
+    assert world.tell(e.StartRequested("anna")) == []
+    world.until(60)
+    assert (world.state, world.facts_now.attempt) == (State.RUNNING, 1)
+
+
+def test_a_start_asked_while_it_stops_follows_as_soon_as_it_has_ended() -> None:
+    world = running()
+    world.stop()
+    world.tell(e.StartRequested("anna"))
+    assert world.facts_now.goal == "up"
+    world.until(60)
+    assert (world.state, world.facts_now.attempt) == (State.RUNNING, 2)
+
+
+def test_a_start_during_the_pause_before_a_restart_gives_no_new_budget() -> None:
+    """It was wanted up all the while: only the waiting is cut short."""
+    world = running()
+    world.tell(e.Exited(1, 1))
+    world.until(7)
+    assert world.state is State.BACKOFF
+    world.tell(e.StartRequested("anna"))
+    world.until(8)
+    assert (world.facts_now.attempt, world.facts_now.budget_remaining) == (2, 2)
+
+
+def test_a_start_of_what_was_given_up_has_the_whole_budget() -> None:
+    world = World(CALM)
+    world.start()
+    for attempt in range(1, 5):
+        world.until(world.now + 100)
+        world.tell(e.Exited(attempt, 1))
+    world.settle()
+    assert world.state in (State.FATAL, State.QUARANTINED)
+    world.tell(e.StartRequested("anna"))
+    world.until(world.now + 5)
+    assert (world.state, world.facts_now.budget_remaining) == (State.STARTING, 3)
+
+
+def test_a_start_while_a_process_cannot_be_killed_tries_the_kill_again_and_starts_afterwards() -> None:
+    world = running()
+    world.unkillable, world.ignores_term = True, True
+    world.stop()
+    world.until(150)
+    assert world.state is State.QUARANTINED
+    kills = len(world.done(a.KillTree))
+    world.tell(e.StartRequested("anna"))
+    assert len(world.done(a.KillTree)) == kills + 1
+    world.unkillable = False
+    world.until(world.now + 120)
+    assert (world.state, world.facts_now.attempt) == (State.RUNNING, 2)
+
+
+# --- down ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("held", ["backoff", "fatal"])
+def test_a_stop_of_what_waits_or_was_given_up_is_at_rest_at_once(held: str) -> None:
+    world = World(replace(CALM, restart=RestartSettings(budget=0))) if held == "fatal" else World(CALM)
+    world.start()
+    world.until(1)
+    world.tell(e.Exited(1, 1))
+    world.until(3)
+    assert world.state.value == held
+    world.stop()
+    assert world.state is State.STOPPED
+    assert world.server.deadline() is None
+
+
+def test_a_stop_of_a_process_that_cannot_be_killed_tries_again() -> None:
+    world = running()
+    world.unkillable, world.ignores_term = True, True
+    world.stop()
+    world.until(150)
+    kills = len(world.done(a.KillTree))
+    world.stop()
+    assert len(world.done(a.KillTree)) == kills + 1
+    world.unkillable = False
+    assert world.settle() is State.STOPPED
+
+
+def test_a_stop_asks_in_words_whether_it_was_a_drain() -> None:
+    world = running()
+    world.tell(e.StopRequested("anna", 60.0))
+    assert world.facts_now.lifecycle.reason == "drain of at most 60 s asked by anna"
+    other = running()
+    other.tell(e.StopRequested("anna"))
+    assert other.facts_now.lifecycle.reason == "stop asked by anna"
+
+
+# --- a fresh attempt -------------------------------------------------------------------------------------------------
+
+
+def test_a_restart_of_a_server_at_rest_is_a_start() -> None:
+    world = World(CALM)
+    world.tell(e.RestartRequested("anna"))
+    world.until(2)
+    assert (world.state, world.facts_now.goal) == (State.STARTING, "up")
+
+
+def test_a_restart_gives_the_whole_budget_back() -> None:
+    world = running()
+    world.tell(e.Exited(1, 1))
+    world.until(30)
+    assert world.facts_now.budget_remaining == 2
+    world.tell(e.RestartRequested("anna"))
+    world.until(60)
+    assert (world.facts_now.attempt, world.facts_now.budget_remaining) == (3, 3)
+
+
+def test_a_restart_tells_its_own_reason() -> None:
+    world = running()
+    world.tell(e.RestartRequested("anna", "the weights are new"))
+    assert world.facts_now.lifecycle.reason == "the weights are new"
