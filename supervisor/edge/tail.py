@@ -217,7 +217,7 @@ class _Pause:
         self._batch_s = batch_s
         self._busy = False
         self._event = anyio.Event()
-        self._watches: list[int | None] = []
+        self._armed: int | None = None
 
     def busy(self) -> None:
         self._busy = True
@@ -239,13 +239,12 @@ class _Pause:
     def _arm(self, file: int | None) -> bool:
         """False when nothing will tell of the file's next byte."""
         self._event = anyio.Event()
-        directory = self._watch.arm(os.path.dirname(self._path) or ".", _DIRECTORY_MASK, self._event)
-        # By descriptor: the name may be gone, or another file's, while the child still writes to the one we hold.
-        held = self._watch.arm(f"/proc/self/fd/{file}", _FILE_MASK, self._event) if file is not None else None
-        self._watches = [directory, held]
-        return held is not None if file is not None else directory is not None
+        if file is None:
+            self._armed = self._watch.arm(os.path.dirname(self._path) or ".", _DIRECTORY_MASK, self._event)
+        else:  # by descriptor: the name may be gone, or another file's, while the child still writes to the one we hold
+            self._armed = self._watch.arm(f"/proc/self/fd/{file}", _FILE_MASK, self._event)
+        return self._armed is not None
 
     def close(self) -> None:
-        for number in self._watches:
-            self._watch.forget(number, self._event)
-        self._watches = []
+        self._watch.forget(self._armed, self._event)
+        self._armed = None

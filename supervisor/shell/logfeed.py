@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 from collections import deque
@@ -22,7 +23,7 @@ from supervisor.shell import clock
 Post = Callable[[AnyEvent], Awaitable[None]]
 
 _GREW_EVERY_S = 1.0
-_PAUSE_S = 1.0
+_PAUSE_S = 1.0  # at least
 DRAIN_LIMIT_S = 5.0
 
 
@@ -47,6 +48,7 @@ class LogFeed:
         self._steps: Iterator[list[LineMatched]] = iter(())  # what is still to be read of the present chunk …
         self._untold: deque[LineMatched] = deque()  # … and to be posted; a cancelled task leaves it to `drain`
         self._file: tuple[int, int] | None = None  # device and inode, once something was read
+        self._read_at = 0.0
         self._bytes = 0
         self._lines = 0
         self._grew_at = 0.0
@@ -79,7 +81,8 @@ class LogFeed:
             while True:
                 await self._news.wait()  # as long as the log is silent, which costs nothing
                 self._news = anyio.Event()
-                await anyio.sleep(_PAUSE_S)
+                # All feeds wake up at whole seconds, and for what came shortly after one another once.
+                await anyio.sleep(max(0.0, math.ceil(self._read_at + _PAUSE_S) - clock.monotonic()))
                 if not self._news.is_set():
                     await self._finish()
                     await self._tell_last_growth()
@@ -116,6 +119,7 @@ class LogFeed:
 
     async def _take(self, data: bytes, end: int, *, caught_up: bool) -> None:
         self.offset = end
+        self._read_at = clock.monotonic()
         self._news.set()
         self._bytes += len(data)
         lines = self._reader.lines
