@@ -17,6 +17,7 @@ from supervisor.core.log.figures import count_of
 from supervisor.core.progress import Advance, Movement, PhaseTracker
 from supervisor.core.serving import Facts, Judgement, judge
 from supervisor.core.settings import Settings
+from supervisor.core.stopclock import StopClock
 from supervisor.core.vitals import Vitals
 from supervisor.events import (
     CanaryAnswered,
@@ -34,7 +35,7 @@ from supervisor.events import (
     TreeSampled,
 )
 from supervisor.profile import CommandFacts, Profile
-from supervisor.snapshot import DiagnosisView, ExitView, IncidentView, StartupView, StopView
+from supervisor.snapshot import DiagnosisView, ExitView, IncidentView, StartupView
 
 _SIGKILL = 9
 _QUIET_LEVELS = ("warning", "warn", "error", "critical", "fatal")
@@ -72,13 +73,12 @@ class Attempt:
         self.ending_reason = ""
         self.permanent = False
         self.signals: set[int] = set()
-        self.stop = StopView()
+        self.stop = StopClock()
         self.oom: HostOomKilled | None = None
         self.oom_at = 0.0
         self.kernel_heard = False
         self.first_death = ""  # the process with a role that ended first
         self.death_code: int | None = None  # how
-        self.stop_began: float | None = None
         self.stuck: tuple[StuckProcess, ...] = ()
         self.evidence_path = ""
         self.evidence_asked = False
@@ -287,43 +287,26 @@ class Attempt:
 
     # --- the steps of the end ------------------------------------------------------------------------------------
 
-    def stop_begins(self, stage: str, now: float) -> None:
-        """A step of the end: evidence, then term. The first one starts the clock."""
-        self.stop_began = now if self.stop_began is None else self.stop_began
-        self.stop = replace(self.stop, stage=stage)
-
     def killing(self, now: float) -> None:
         """What is left is being killed."""
         if self.exit is None:  # what ended before our kill was not ended by it
             self.signals.add(_SIGKILL)
-        self.stop_begins("kill", now)
-        if self.stop.kill_s is None:
-            self.stop = replace(self.stop, kill_s=self._stopping_s(now))
+        self.stop.killing(now)
 
     def exited(self, event: Exited, now: float) -> None:
         """The leader ended."""
         self.exit = ExitView(self.number, now, event.code, self.ending_reason)
-        self.stop_begins(self.stop.stage, now)
-        self.stop = replace(self.stop, exit_s=self._stopping_s(now))
+        self.stop.exited(now)
 
     def emptied(self, event: TreeEmptied, now: float) -> None:
         """No process is left."""
         self.kernel_heard = event.kernel_heard
-        self.stop_begins(self.stop.stage, now)
-        self.stop = replace(self.stop, empty_s=self._stopping_s(now), killed=event.killed)
-
-    def memory_back(self, now: float) -> None:
-        """The devices have their memory back; the first time counts."""
-        if self.stop.empty_s is not None and self.stop.free_s is None:
-            self.stop = replace(self.stop, free_s=self._stopping_s(now))
+        self.stop.emptied(event.killed, now)
 
     def oom_killed(self, event: HostOomKilled, now: float) -> None:
         """The kernel's OOM killer took one of the processes; a report that names it outweighs one that does not."""
         if self.oom is None or event.pid or not self.oom.pid:
             self.oom, self.oom_at = event, now
-
-    def _stopping_s(self, now: float) -> float:
-        return now - (self.stop_began if self.stop_began is not None else now)
 
     def end(self, kind: EndKind, reason: str) -> bool:
         """Note why the attempt ends; the first reason stands. False when one was noted before."""
@@ -367,7 +350,7 @@ class Attempt:
             self.exit.code if self.exit else None,
             self.evidence_path,
             self.log_path,
-            self.stop,
+            self.stop.view,
         )
 
     def stage_order(self) -> int:

@@ -56,7 +56,7 @@ class Claimer:
         match weigh(event, starting=self._wants_start(), waited_long=self._waited_long()):
             case Answer.PROCEED:
                 if event.clean and event.devices and desk.attempt:
-                    desk.attempt.memory_back(desk.now)
+                    desk.attempt.stop.memory_back(desk.now)
                 self._proceed(event.reason)
             case Answer.WAIT:
                 self._later(event.reason)

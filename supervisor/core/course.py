@@ -48,7 +48,7 @@ class Course:
         """All is free (or nobody can tell, which is no reason to wait): do what was decided."""
         desk = self._desk
         if desk.attempt is not None:
-            self._amend(desk.number, stop=desk.attempt.stop)
+            self._amend(desk.number, stop=desk.attempt.stop.view)
         decision = desk.next if desk.goal_up else Disposition(Next.REST, desk.next.reason, desk.now)
         decision = held(desk, decision)
         reason = f"{decision.reason} ({note})" if note else decision.reason

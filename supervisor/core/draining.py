@@ -46,7 +46,7 @@ class Drainer:
     def _leave(self) -> None:
         desk = self._desk
         limit_s = desk.settings.stop.leave_limit_s
-        desk.current().stop_begins(LEAVE, desk.now)
+        desk.current().stop.begins(LEAVE, desk.now)
         desk.timers.clear()
         desk.after(Timer.LEAVE, limit_s + REPLY_SLACK_S)
         desk.do(LeaveRouters(desk.number, limit_s))
@@ -57,7 +57,7 @@ class Drainer:
             return
         self._note = event.problem
         if self._plan.wait:
-            self._desk.current().stop_begins(REQUESTS, self._desk.now)
+            self._desk.current().stop.begins(REQUESTS, self._desk.now)
             self._desk.timers.clear()
             self._desk.timers.set(Timer.DRAINED, self._plan.until)
             self.count()

@@ -78,7 +78,7 @@ class Ender:
     def _await_evidence(self, attempt: Attempt, reason: str) -> None:
         """Have the evidence kept before the next step of the end."""
         desk = self._desk
-        attempt.stop_begins("evidence", desk.now)
+        attempt.stop.begins("evidence", desk.now)
         self.ask_evidence(attempt, reason)
         desk.after(Timer.EVIDENCE, desk.settings.evidence_limit_s + REPLY_SLACK_S)
 
@@ -105,7 +105,7 @@ class Ender:
     def terminate(self, grace_s: float) -> None:
         """Ask the leader to end."""
         desk, attempt = self._desk, self._desk.current()
-        attempt.stop_begins("term", desk.now)
+        attempt.stop.begins("term", desk.now)
         attempt.signals.add(desk.settings.stop.signal)
         desk.timers.clear()
         desk.after(Timer.GRACE, grace_s)

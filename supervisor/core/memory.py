@@ -13,6 +13,7 @@ from supervisor.core.ending import Ender
 from supervisor.core.lifecycle import ALIVE, State, Trigger
 from supervisor.core.maintenance import FACET, Maintenance
 from supervisor.core.restart import Disposition, Next
+from supervisor.core.stopclock import StopClock
 from supervisor.core.timers import Timer
 from supervisor.core.watching import Watcher
 from supervisor.events import Exited, Spawned
@@ -149,8 +150,8 @@ def save_attempt(desk: Desk) -> SavedAttempt | None:
         ending_reason=attempt.ending_reason,
         fatal_text=attempt.fatal_text,
         signals=tuple(sorted(attempt.signals)),
-        stop=attempt.stop,
-        stop_began=attempt.stop_began,
+        stop=attempt.stop.view,
+        stop_began=attempt.stop.began,
         evidence_asked=attempt.evidence_asked,
         evidence_path=attempt.evidence_path,
         start=attempt.view() if attempt.ready_at is not None else None,
@@ -168,8 +169,7 @@ def restore_attempt(saved: SavedAttempt, attempt: Attempt) -> None:
     attempt.ending_reason = saved.ending_reason
     attempt.fatal_text = saved.fatal_text
     attempt.signals = set(saved.signals)
-    attempt.stop = saved.stop
-    attempt.stop_began = saved.stop_began
+    attempt.stop = StopClock(saved.stop, saved.stop_began)
     attempt.evidence_asked = saved.evidence_asked
     attempt.evidence_path = saved.evidence_path
     attempt.capacity = saved.capacity

@@ -112,7 +112,7 @@ def snapshot(
         diagnosis=attempt.diagnosis if attempt else None,
         evidence_path=attempt.evidence_path if attempt else "",
         stop_stage=attempt.stop.stage if attempt else "",
-        stop=attempt.stop if attempt and attempt.stop.stage else None,
+        stop=attempt.stop.view if attempt and attempt.stop.stage else None,
         log_path=attempt.log_path if attempt else "",
         port=settings.port,
         gpus=settings.gpus,
