@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import os
 import re
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
 VARIABLE = "SGLSUP_PROFILES"
 OWN = "/etc/sglang-supervisor/profiles"
+PACKAGED = Path(__file__).resolve().parents[1] / "profiles"  # importlib.resources loads tempfile and random, for each start anew
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
-def find(name: str, part: str = "") -> Traversable | None:
+def find(name: str, part: str = "") -> Path | None:
     """The file of that name in the folder `part` of the profiles; None where there is none."""
     if not _NAME.fullmatch(name):
         return None
@@ -21,11 +20,10 @@ def find(name: str, part: str = "") -> Traversable | None:
     return next((file for file in files if file.is_file()), None)
 
 
-def folders() -> tuple[Traversable, ...]:
+def folders() -> tuple[Path, ...]:
     """Where profiles lie, the host's own first: a file there stands in the place of the package's."""
-    packaged = importlib.resources.files("supervisor") / "profiles"
     own = own_folder()
-    return (own, packaged) if os.access(own, os.R_OK | os.X_OK) else (packaged,)
+    return (own, PACKAGED) if os.access(own, os.R_OK | os.X_OK) else (PACKAGED,)
 
 
 def own_folder() -> Path:

@@ -9,7 +9,7 @@ import msgspec
 from supervisor.config import UNLIMITED, EnvironmentRefusedError, GpuPlan, ServerConfig, read_env_file
 from supervisor.core.gpus.views import GpusView
 from supervisor.core.lint import Finding, lint
-from supervisor.edge.inspect import inspect
+from supervisor.edge.inspect.ask import inspect
 from supervisor.preflight import (
     DeviceFacts,
     Inspected,

@@ -1,5 +1,4 @@
-"""Looks at what a start will need, in a process of its own that becomes the server's user and may hang without harm."""
+"""Looks at what a start will need, in a process of its own that becomes the server's user and may hang without harm.
 
-from supervisor.edge.inspect.ask import inspect
-
-__all__ = ["inspect"]
+Nothing is imported here: the child (`__main__`) would pay for what only the daemon's side (`ask`) needs, at each start.
+"""

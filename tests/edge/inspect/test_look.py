@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.edge.inspect import inspect
+from supervisor.edge.inspect.ask import inspect
 from supervisor.edge.inspect.look import look
 from supervisor.preflight import ModelKind, Request
 from tests.edge.inspect.places import model, request
