@@ -10,7 +10,7 @@ import os
 import socket
 import time
 
-TYPE_CHECKING = False  # importing typing for its own sake would cost every call 5 ms
+TYPE_CHECKING = False  # importing typing for its own sake would cost every call (bench.prices typing)
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, TypeAlias

@@ -93,7 +93,7 @@ def _with_byte_counts(arguments: list[str]) -> list[str]:
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):
-    """Told its width: argparse makes one for every option, and to ask for the terminal's it imports shutil, 10 ms."""
+    """Told its width: argparse makes one for every option, and to ask for the terminal's it imports shutil."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=max(40, width(sys.stdout) - 2))

@@ -59,7 +59,7 @@ _JSON = {"content-type": "application/json", "user-agent": "sglang-supervisor"}
 
 
 def _client() -> httpx.AsyncClient:
-    """Made at the first message: most hosts have no webhook, and a TLS context costs some 20 ms."""
+    """Made at the first message: most hosts have no webhook, and a TLS context is slow to make."""
     return httpx.AsyncClient(
         follow_redirects=False,
         http2=False,

@@ -46,7 +46,7 @@ def configure(
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=False),
     ]
-    # No rich tracebacks: importing rich costs every daemon 6 MiB.
+    # No rich tracebacks: every daemon would pay for rich (`python -m bench.prices rich.console`).
     coloured = structlog.dev.ConsoleRenderer(colors=True, exception_formatter=structlog.dev.plain_traceback)
     render: Processor = coloured if on_terminal else (_for_journald if _is_journal(out) else _json)
     copies = [LogFile(file)] if file else []

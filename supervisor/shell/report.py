@@ -126,7 +126,7 @@ class LiveReport:
     """Phases and bars at the bottom of the terminal, what happened above them."""
 
     def __init__(self, screen: Screen) -> None:
-        from rich.console import Console  # only for who looks: 6 MiB
+        from rich.console import Console  # only for who looks: `python -m bench.prices rich.console`
 
         from supervisor.shell.terminal import Board
 

@@ -2,7 +2,8 @@
 
 `draw` is a function of what the control socket answers; `Board` repaints it in place below the lines that stay. A frame
 is written in one piece and over the last one, never erased first: an erased frame is what the eye sees as flicker.
-rich only styles and measures text here; whoever has no terminal should not import this module (6 MiB).
+rich only styles and measures text here; whoever has no terminal should not import this module: rich is large
+(`python -m bench.prices rich.console`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Serves HTTP with plain sockets and threads, as uvicorn would: http.server alone costs 30 ms to import."""
+"""Serves HTTP with plain sockets and threads, as uvicorn would: http.server alone is slow to import."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def read_options(sources: Iterable[bytes]) -> FlagFacts | None:
     found = _Found()
     found.add(("-h", "--help"), "", both_ways=False)
     for source in sources:
-        if not any(sign in source for sign in _SIGNS):  # most files of a package: a parse costs 5 ms
+        if not any(sign in source for sign in _SIGNS):  # most files of a package: a parse is slow
             continue
         try:
             tree = ast.parse(source)

@@ -16,7 +16,7 @@ alike. The server leads a session of its own, as ever; nobody but the daemon kno
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # the C half of `signal`: importing `enum` costs 8 ms
+import _signal  # type: ignore[import-not-found]  # the C half of `signal`: no `enum` to import
 import errno
 import marshal
 import os

@@ -143,7 +143,7 @@ def _prepared(plan: SpawnPlan, cgroup: str) -> Prepared:
 async def _move_early(pid: int, cgroup: str) -> None:
     """Move the launcher while it starts. It joins by itself before the exec in any case; this only saves time.
 
-    The kernel makes a mover wait 5-15 ms for an RCU grace period, and another that follows at once not at all.
+    The kernel makes a mover wait for an RCU grace period, and another that follows at once not at all.
     The pid is our unreaped child's until `spawn` returns.
     """
     await anyio.to_thread.run_sync(_write_pid, pid, cgroup, limiter=anyio.CapacityLimiter(1))

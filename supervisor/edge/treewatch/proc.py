@@ -1,4 +1,4 @@
-"""Reads what /proc says about a set of processes at one moment: some 20 µs each, and only titles can block."""
+"""Reads what /proc says about a set of processes at one moment: cheaply, and only titles can block."""
 
 from __future__ import annotations
 
