@@ -8,7 +8,8 @@ from pathlib import Path
 
 VARIABLE = "SGLSUP_PROFILES"
 OWN = "/etc/sglang-supervisor/profiles"
-PACKAGED = Path(__file__).resolve().parents[1] / "profiles"  # importlib.resources loads tempfile and random, for each start anew
+# importlib.resources would load tempfile and random into the child that looks before each start.
+PACKAGED = Path(__file__).resolve().parents[1] / "profiles"
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
