@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from supervisor import actions as a
@@ -101,6 +102,27 @@ def test_a_drain_waits_for_running_requests_and_for_a_second_look() -> None:
     assert world.facts_now.drain is None
 
 
+def test_a_server_without_requests_is_looked_at_twice_as_well() -> None:
+    world = running()
+    world.requests = 0
+    drain(world)
+    world.until(20)
+    assert len(world.done(a.CountRequests)) == 2
+    first, second = world.when(a.CountRequests)
+    assert world.when(a.SignalTree) == [pytest.approx(second + 0.01)]
+    assert second - first > 0.5
+
+
+def test_a_second_drain_begins_its_looks_anew() -> None:
+    world = running()
+    world.requests = None
+    for attempt in (1, 2):
+        world.tell(e.RestartRequested("anna", "", 60.0))
+        world.until(world.now + 20)
+        assert len(world.done(a.CountRequests)) == 3 * attempt
+        assert (world.state, world.facts_now.attempt) == (State.RUNNING, attempt + 1)
+
+
 def test_requests_that_do_not_end_are_cut_off_when_the_time_is_over() -> None:
     world = running()
     world.requests, world.ignores_term = 3, True
@@ -138,6 +160,18 @@ def test_one_look_without_an_answer_is_no_reason_to_cut_requests_off() -> None:
     assert world.done(a.SignalTree)
 
 
+def test_only_looks_without_an_answer_in_a_row_end_the_wait() -> None:
+    world = running()
+    world.silent.add(a.CountRequests)
+    drain(world)
+    world.until(7)
+    for counted in (None, 2, None, None, 2, None, None):
+        world.tell(e.RequestsCounted(1, counted, "no page"))
+        assert not world.done(a.SignalTree)
+    world.tell(e.RequestsCounted(1, None, "no page"))
+    assert world.done(a.SignalTree)
+
+
 def test_a_plain_stop_ends_the_wait() -> None:
     world = running()
     world.requests = 3
@@ -168,6 +202,24 @@ def test_a_plain_stop_while_the_routers_are_left_waits_for_no_requests_then() ->
     world.stop()
     world.until(7)
     assert world.when(a.SignalTree) == [6.02]
+
+
+def test_a_plain_stop_while_the_routers_are_left_has_the_grace_of_a_stop() -> None:
+    world = running()
+    world.ignores_term = True
+    drain(world, 600.0)
+    world.stop()
+    world.settle()
+    assert world.when(a.KillTree) == [pytest.approx(6.02 + 90.0)]
+
+
+def test_a_drain_asked_while_a_stop_leaves_the_routers_gives_no_more_time() -> None:
+    world = running()
+    world.ignores_term = True
+    world.stop()
+    drain(world, 600.0)
+    world.settle()
+    assert world.when(a.KillTree) == [pytest.approx(6.02 + 90.0)]
 
 
 def test_a_restart_drains_and_starts_again() -> None:

@@ -267,3 +267,14 @@ def test_devices_that_were_dirty_stay_so_for_the_next_daemon_until_a_look_is_ans
     world.silent = set()
     world.until(1100)
     assert world.state is State.STARTING
+
+
+def test_the_record_tells_the_next_daemon_whether_processes_may_live() -> None:
+    world = World(SETTINGS)
+    assert not world.server.save("boot").tree_alive
+    healthy(world)
+    assert world.server.save("boot").tree_alive
+    world.stop()
+    assert world.server.save("boot").tree_alive, "it has only been asked to end"
+    world.settle()
+    assert not world.server.save("boot").tree_alive

@@ -127,6 +127,17 @@ def test_a_start_while_a_process_cannot_be_killed_tries_the_kill_again_and_start
     assert (world.state, world.facts_now.attempt) == (State.RUNNING, 2)
 
 
+def test_a_start_of_a_quarantined_server_without_processes_kills_nobody() -> None:
+    world = running()
+    world.dirty = e.DevicesChecked(0, False, "GPU 1 is quarantined: Xid 79", quarantined=(1,))
+    world.tell(e.RestartRequested("anna"))
+    assert world.settle() is State.QUARANTINED
+    kills = len(world.done(a.KillTree))
+    world.tell(e.StartRequested("anna"))
+    assert world.state is State.RECLAIMING
+    assert len(world.done(a.KillTree)) == kills
+
+
 # --- down ------------------------------------------------------------------------------------------------------------
 
 
