@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
-
 from msgspec.structs import replace
 
 from supervisor.actions import Probe, StartRecord
@@ -12,8 +9,8 @@ from supervisor.core.budgets import Budgets
 from supervisor.core.diagnose import CauseFinder
 from supervisor.core.endcause import End, EndKind, end_cause
 from supervisor.core.health import HealthBook
-from supervisor.core.history import PhaseClock
 from supervisor.core.log.figures import count_of
+from supervisor.core.patience import Patience
 from supervisor.core.progress import Advance, Movement, PhaseTracker
 from supervisor.core.serving import Facts, Judgement, judge
 from supervisor.core.settings import Settings
@@ -38,17 +35,7 @@ from supervisor.profile import CommandFacts, Profile
 from supervisor.snapshot import DiagnosisView, ExitView, IncidentView, StartupView
 
 _SIGKILL = 9
-_QUIET_LEVELS = ("warning", "warn", "error", "critical", "fatal")
 _OOM_RECENT_S = 300.0  # a helper that the kernel killed hours ago did not end the server
-
-
-class Deadline(NamedTuple):
-    """A moment, the phase it is about, the rule behind it (stall, idle, limit) and the patience that it stands for."""
-
-    at: float
-    phase: str
-    rule: str
-    allowed_s: float
 
 
 class Attempt:
@@ -84,7 +71,6 @@ class Attempt:
         self.evidence_asked = False
         self.exit: ExitView | None = None
         self.probe_again = False
-        self.blind = _hidden(facts)
         self.fatal_text = ""
         self.diagnosis: DiagnosisView | None = None
         self.capacity: int | None = None
@@ -93,7 +79,6 @@ class Attempt:
         self.canary_failures = 0
         self.canary_detail = ""
         self.vitals = Vitals()
-        self._budgets = budgets
         self.health = HealthBook(settings.readiness, settings.model, settings.model_path)
         self._settings = settings
         self._finder = CauseFinder(profile)
@@ -105,8 +90,7 @@ class Attempt:
         self._warming_delay_s = settings.readiness.warming_interval_s
         self._probes = 0
         self._tracker.begin(now)
-        self._clock = PhaseClock(self.view().phase, now)
-        self._pace = self._clock.pace(budgets.usual_s)
+        self.patience = Patience(now, settings, budgets, facts, self.vitals, self.view)
 
     def spawned(self, event: Spawned) -> None:
         """The process runs."""
@@ -130,7 +114,7 @@ class Attempt:
         advance = self._tracker.observe(event, now)
         self._view = None
         if advance.movement is Movement.PROGRESS or advance.phase_changed:
-            self._moves(now)
+            self.patience.progress(now)
         if tokens := count_of(event.fields.get("capacity_tokens", "")):
             self.capacity = min(self.capacity or tokens, tokens)
         self._finder.observe(event, self._tracker.rank_stage(event.rank))
@@ -188,10 +172,6 @@ class Attempt:
             self._view = view
         return self._view
 
-    def last_progress(self) -> float:
-        """The last recognised progress, of the log or besides it; the launch at the earliest."""
-        return max(self.begun, self.view().last_progress, self.vitals.side_progress_at() or 0.0)
-
     def sampled(self, event: TreeSampled | EngineSampled | DeviceMemorySampled, now: float) -> None:
         """Take in a look at the processes, the engine's counters or the devices."""
         before = self.vitals.side_progress_at()
@@ -203,11 +183,7 @@ class Attempt:
             case DeviceMemorySampled():
                 self.vitals.device_memory(event, now)
         if self.vitals.side_progress_at() != before:
-            self._moves(now)
-
-    def _moves(self, now: float) -> None:
-        self._clock.progress(self.view().phase, now)
-        self._pace = self._clock.pace(self._budgets.usual_s)
+            self.patience.progress(now)
 
     def canary(self, event: CanaryAnswered, now: float) -> None:
         """Take in the answer to a canary request, whose own line in the log is no sign of other people's."""
@@ -215,52 +191,9 @@ class Attempt:
         self.canary_failures = 0 if event.sane else self.canary_failures + 1
         self.canary_detail = event.detail or ("no answer" if event.sane is None else "the answer makes no sense")
 
-    def stall_at(self) -> Deadline:
-        """When the start is called stalled, and by which rule: the earliest of silence, idle silence and the limit."""
-        view, moved = self.view(), self.last_progress()
-        if self.blind:
-            return self._blind_deadline(view.phase, moved)
-        limit = self._budgets.limit(view.phase, self._pace)
-        candidates = [
-            Deadline(moved + limit.stall_s, view.phase, "stall", limit.stall_s),
-            Deadline(max(self.begun, view.since) + limit.limit_s, view.phase, "limit", limit.limit_s),
-        ]
-        if self.vitals.known:
-            quiet = max(moved, self.vitals.active_at() or self.begun)
-            candidates.append(Deadline(quiet + limit.idle_s, view.phase, "idle", limit.idle_s))
-        return min(candidates, key=lambda one: one.at)
-
-    def _blind_deadline(self, phase: str, moved: float) -> Deadline:
-        """Without a log nobody knows the phase or its progress: only processes that do nothing for long speak."""
-        if not self.vitals.known:
-            return Deadline(math.inf, phase, "idle", math.inf)
-        idle_s = self._settings.blind_idle_s
-        return Deadline(max(moved, self.vitals.active_at() or self.begun) + idle_s, phase, "idle", idle_s)
-
-    def observed_stall_at(self) -> float | None:
-        """When a learned deadline that does not act yet would have called the start stalled."""
-        if self.blind:
-            return None
-        stall_s = self._budgets.observed_stall_s(self.view().phase, self._pace)
-        return None if stall_s is None else self.last_progress() + stall_s
-
-    def stall_reason(self, now: float) -> str:
-        """Phase, for how long, how long is allowed and usual, what the processes do, which ranks hold the others up."""
-        due, view = self.stall_at(), self.view()
-        if due.rule == "limit":
-            what = f"not done after {now - max(self.begun, view.since):.0f} s, {due.allowed_s:.0f} s are allowed"
-        else:
-            silent = f"no progress for {now - self.last_progress():.0f} s"
-            idle = " and the processes are idle" if due.rule == "idle" else ""
-            what = f"{silent}{idle}, {due.allowed_s:.0f} s are allowed"
-        who = view.laggard or (f"all {len(view.ranks)} ranks are in it" if len(view.ranks) > 1 else "")
-        where = f"blind ({self.blind})" if self.blind else f"stalled in {due.phase}"
-        parts = (f"{where}: {what}", self._budgets.usual(due.phase), who)
-        return "; ".join(part for part in parts if part)
-
     def start_record(self, now: float) -> StartRecord:
         """How this start went, for the ones after it."""
-        return StartRecord(self._settings.history_key, now - self.begun, self._clock.records(now), self.capacity)
+        return StartRecord(self._settings.history_key, now - self.begun, self.patience.phases(now), self.capacity)
 
     def serving(self, now: float) -> Judgement:
         """The verdict on a serving server."""
@@ -380,10 +313,3 @@ class Attempt:
 
 def _how(code: int) -> str:
     return f"by signal {-code}" if code < 0 else f"with status {code}"
-
-
-def _hidden(facts: CommandFacts) -> str:
-    """Why the log will tell no phases; "" when it will. All of an engine's markers are information lines."""
-    if facts.log_level.lower() in _QUIET_LEVELS:
-        return f"the command hides the log's markers: log level {facts.log_level}"
-    return ""

@@ -46,8 +46,8 @@ def _verdict(state: State, attempt: Attempt | None, now: float) -> tuple[str, st
             return "dead", attempt.fatal_text
         case State.STARTING if attempt and (still := attempt.vitals.standstills()):
             return "warming", still[0].words
-        case State.STARTING if attempt and attempt.blind:
-            return "warming", f"{attempt.health.opinion.reason}; {attempt.blind}"
+        case State.STARTING if attempt and attempt.patience.blind:
+            return "warming", f"{attempt.health.opinion.reason}; {attempt.patience.blind}"
         case State.STARTING:
             return "warming", attempt.health.opinion.reason if attempt else ""
         case State.RUNNING if attempt:
@@ -117,7 +117,7 @@ def snapshot(
         port=settings.port,
         gpus=settings.gpus,
         engine=settings.engine,
-        last_progress=attempt.last_progress() if attempt else None,
+        last_progress=attempt.patience.last_progress() if attempt else None,
         votes=_votes(attempt, now) if attempt and alive else (),
         capacity_tokens=attempt.capacity if attempt else None,
         capacity_expected=attempt.capacity_expected if attempt else None,

@@ -75,7 +75,7 @@ class Watcher:
 
     def blind(self, event: LogUnreadable) -> None:
         """The log cannot be read: silence means nothing from now on."""
-        self._desk.current().blind = event.reason
+        self._desk.current().patience.blind = event.reason
 
     def _probe_soon(self) -> None:
         """The engine says that something has changed: ask at once, or right after the probe that is under way."""
@@ -184,24 +184,24 @@ class Watcher:
     def _set_deadlines(self, attempt: Attempt) -> None:
         desk = self._desk
         told = desk.paused and "deadline" in self._observed  # a passed deadline would be due again at once
-        if not told and math.isfinite(at := attempt.stall_at().at):
+        if not told and math.isfinite(at := attempt.patience.stall_at().at):
             desk.timers.set(Timer.PHASE, max(at, desk.late_until))
-        observed = attempt.observed_stall_at()
+        observed = attempt.patience.observed_stall_at()
         if observed is not None and "learned" not in self._observed:
             desk.timers.set(Timer.OBSERVED, max(observed, desk.late_until))
 
     def phase_over(self) -> None:
         """The phase's deadline has come; progress since it was set, or our own absence, moves it instead."""
         desk, attempt = self._desk, self._desk.current()
-        if desk.state is State.STARTING and max(attempt.stall_at().at, desk.late_until) <= desk.now:
-            self._condemn(EndKind.STALL, "deadline", attempt.stall_reason(desk.now))
+        if desk.state is State.STARTING and max(attempt.patience.stall_at().at, desk.late_until) <= desk.now:
+            self._condemn(EndKind.STALL, "deadline", attempt.patience.stall_reason(desk.now))
 
     def observed_over(self) -> None:
         """A learned deadline that does not act yet has passed."""
         desk, attempt = self._desk, self._desk.current()
-        at = attempt.observed_stall_at()
+        at = attempt.patience.observed_stall_at()
         if desk.state is State.STARTING and at is not None and max(at, desk.late_until) <= desk.now:
-            self._would_have("learned", f"no progress for {desk.now - attempt.last_progress():.0f} s")
+            self._would_have("learned", f"no progress for {desk.now - attempt.patience.last_progress():.0f} s")
 
     def _charge(self, charge: Charge | None) -> None:
         """A detector wants the attempt ended: act, or count what would have been done."""
