@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from supervisor.core.health import Health, HealthBook
@@ -126,3 +127,28 @@ def test_an_unexpected_answer_is_told_by_its_status_or_its_detail() -> None:
     assert book.observe(probed(ProbeOutcome.ERROR, status=418), 0).reason == "unexpected answer 418"
     broken = Probed(1, ProbeOutcome.ERROR, 0, 0.1, Listener.OURS, detail="no HTTP")
     assert book.observe(broken, 1).reason == "unexpected answer no HTTP"
+
+
+def test_whose_answer_it_is_not_is_told_in_whole_sentences() -> None:
+    def reason(event: Probed) -> str:
+        return HealthBook(SETTINGS, "kimi", "/m/kimi").observe(event, 0).reason
+
+    foreign = Probed(1, ProbeOutcome.OK, 200, 0.1, Listener.FOREIGN)
+    assert reason(foreign) == "the port belongs to a process of somebody else"
+    assert reason(msgspec.structs.replace(foreign, detail="pid 7")) == (
+        "the port belongs to a process of somebody else: pid 7"
+    )
+    assert reason(probed(ProbeOutcome.OK, model="/m/llama")) == "another model answers: /m/llama, not kimi"
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        (probed(ProbeOutcome.UNAVAILABLE, status=503), "503"),
+        (probed(ProbeOutcome.REFUSED), "connection refused"),
+        (probed(ProbeOutcome.TIMEOUT), "no answer in time"),
+        (probed(ProbeOutcome.ERROR, status=500), "error 500"),
+    ],
+)
+def test_a_failing_server_is_told_by_its_last_answer(event: Probed, words: str) -> None:
+    assert healthy().observe(event, 1).reason == f"1 probes failed in a row: {words}"

@@ -212,3 +212,18 @@ def test_restarts_can_be_switched_off() -> None:
     decision = book(budget=0).decide(ending())
     assert decision.next is Next.FATAL
     assert "switched off" in decision.reason
+
+
+def test_every_restart_is_counted_once_also_beyond_the_window() -> None:
+    it = book(same_cause_limit=100)
+    for n in range(1, 5):
+        it.decide(ending(n, at=n * 4000.0))
+    assert (it.total, it.remaining(16_000.0)) == (4, 4)
+    assert it.decide(ending(5, at=16_001.0, permanent=True)).next is Next.FATAL
+    assert it.total == 4, "what is given up is no restart"
+
+
+def test_to_have_served_for_a_moment_is_to_have_come_further() -> None:
+    it = book()
+    ends = [it.decide(ending(n, at=n, stage_order=2, serving_s=0.5)).next for n in range(1, 4)]
+    assert ends == [Next.BACKOFF] * 3

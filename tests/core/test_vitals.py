@@ -118,3 +118,49 @@ def test_votes_name_every_signal_and_unknown_is_not_still() -> None:
     votes = {vote.source: (vote.says, vote.text) for vote in vitals.votes(100.0)}
     assert votes["cpu"] == ("moving", "2.0 cores")
     assert votes["io"] == ("still", "0 MB/s read")
+
+
+def test_a_rank_that_sleeps_in_the_kernel_is_told_from_one_that_was_stopped() -> None:
+    vitals = Vitals()
+    vitals.tree(tree(0, 0, 0, rank("D")), 10.0)
+    assert [still.words for still in vitals.standstills()] == ["scheduler TP1 (pid 7) is stuck in the kernel (D)"]
+
+
+def test_bytes_written_are_activity_and_no_loading() -> None:
+    vitals = Vitals()
+    for at, written in ((10.0, 500 * MB), (12.0, 900 * MB)):
+        vitals.tree(tree(100.0, 0, written), at)
+    assert vitals.active_at() == 12.0
+    assert vitals.side_progress_at() is None
+    vitals.tree(tree(100.0, 0, 900 * MB), 14.0)
+    assert vitals.active_at() == 12.0, "nothing more was written"
+    vitals.tree(tree(100.0, 0, 100 * MB), 16.0)
+    assert vitals.active_at() == 12.0, "a writer that has gone takes his sum along"
+
+
+def test_running_and_queued_requests_are_counted_together_and_unknown_is_not_none() -> None:
+    vitals = Vitals()
+    assert vitals.requests() is None
+    for running, queued, together in ((2.0, 5.0, 7), (0.0, 0.0, 0), (3.0, None, 3), (None, 4.0, None)):
+        vitals.engine(EngineSampled(1, tokens=1, running=running, queued=queued), 1.0)
+        assert vitals.requests() == together
+
+
+def test_the_engines_vote_tells_its_requests() -> None:
+    def words(running: float | None, queued: float | None) -> str:
+        vitals = Vitals()
+        vitals.engine(EngineSampled(1, tokens=1, running=running, queued=queued), 1.0)
+        return next(vote.text for vote in vitals.votes(2.0) if vote.source == "engine")
+
+    assert words(2.0, 5.0) == "2 running, 5 queued"
+    assert words(None, None) == "0 running, 0 queued"
+    assert [vote.text for vote in Vitals().votes(2.0) if vote.source == "engine"] == [
+        "no counters (its /metrics is off)"
+    ]
+
+
+def test_two_looks_right_after_each_other_are_compared_by_the_time_between_them() -> None:
+    vitals = Vitals()
+    vitals.tree(tree(100.0), 10.0)
+    vitals.tree(tree(101.0), 10.5)
+    assert vitals.cores == 2.0
