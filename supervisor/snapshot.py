@@ -230,6 +230,7 @@ class ServerSnapshot(msgspec.Struct, frozen=True):
     maintenance: FacetView | None = None  # on: paused; None is off
     incidents: tuple[IncidentView, ...] = ()  # the newest last
     turn: str = ""  # whom its start waits for, in our own words
+    turn_came: float | None = None  # when that wait ended, until the launch
     ends: str = ""  # whose end is waited for until this one is ended
     drain: DrainView | None = None  # while it drains
     routers: tuple[RouterView, ...] = ()

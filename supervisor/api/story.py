@@ -8,7 +8,7 @@ import msgspec
 
 from supervisor.api.control import Clock
 from supervisor.api.retelling import Failure, cause_of, end_of, retell
-from supervisor.api.words import describe, since, state_of
+from supervisor.api.words import describe, since, state_of, under_way_since
 from supervisor.snapshot import FacetView, ServerSnapshot, StartupView, VoteView
 from supervisor.units import format_duration
 
@@ -75,7 +75,8 @@ def _present(snapshot: ServerSnapshot, clock: Clock) -> Iterator[str]:
                 if snapshot.goal == "up"
                 else "proving its devices free"
             )
-            yield _facet(what, snapshot.lifecycle, clock, named=True)
+            lifecycle = msgspec.structs.replace(snapshot.lifecycle, since=under_way_since(snapshot))
+            yield _facet(what, lifecycle, clock, named=True)
         case "draining" | "stopping":
             yield _facet(snapshot.lifecycle.value, snapshot.lifecycle, clock)
         case _:

@@ -159,7 +159,12 @@ def _under_way(snapshot: ServerSnapshot, clock: Clock) -> str:
         return waiting(snapshot.turn, since(snapshot.lifecycle.since, clock))
     what = stage_words(snapshot.stop_stage) or snapshot.lifecycle.reason or snapshot.lifecycle.value
     stalled = "stalled, " if snapshot.stop_stage and snapshot.verdict.value == "stalled" else ""
-    return f"{stalled}{what} for {since(snapshot.lifecycle.since, clock)}"
+    return f"{stalled}{what} for {since(under_way_since(snapshot), clock)}"
+
+
+def under_way_since(snapshot: ServerSnapshot) -> float:
+    """Since when it does what it does: how long it waited for its turn before is no part of it."""
+    return snapshot.lifecycle.since if snapshot.turn_came is None else snapshot.turn_came
 
 
 def waiting(turn: str, waited: str) -> str:

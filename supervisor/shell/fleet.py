@@ -40,6 +40,7 @@ class FleetKeeper:
         self._followed: Config | None = None
         self._fleet = Fleet(Rules())
         self._told: dict[str, str] = {}
+        self._came: dict[str, float] = {}  # when the turn of one that had been told to wait came
         self._given_back = 0  # slots, after a look
         self._seen_at = -1
         self._seen: tuple[object, ...] = ()
@@ -73,8 +74,8 @@ class FleetKeeper:
             answer = self._ask(name)
         if isinstance(answer, Wait):
             self._told[name] = answer.reason
-        else:
-            self._told.pop(name, None)
+        elif self._told.pop(name, None) is not None:
+            self._came[name] = self._monotonic()
         if isinstance(answer, Refuse):
             self.refused.add(name)
         return answer
@@ -105,8 +106,12 @@ class FleetKeeper:
 
     def told(self, snapshot: ServerSnapshot) -> str:
         """Whom the server's start waits for, "" when it waits for nobody."""
-        claiming = snapshot.lifecycle.value == State.RECLAIMING and snapshot.goal == "up"
-        return self._told.get(snapshot.name, "") if claiming else ""
+        return self._told.get(snapshot.name, "") if _claims(snapshot) else ""
+
+    def came(self, snapshot: ServerSnapshot) -> float | None:
+        """When its turn came, if it had to wait for it and has not been launched since."""
+        came = self._came.get(snapshot.name)
+        return came if came is not None and _claims(snapshot) and came >= snapshot.lifecycle.since else None
 
     def may_start_again(self) -> list[str]:
         """Those that were given up because of another server, which is there now or about to come."""
@@ -132,3 +137,7 @@ class FleetKeeper:
             self._fleet.rules = Rules(config.daemon.start_slots, priorities, ties(config))
             self._followed = config
         return self._fleet
+
+
+def _claims(snapshot: ServerSnapshot) -> bool:
+    return snapshot.lifecycle.value == State.RECLAIMING and snapshot.goal == "up"

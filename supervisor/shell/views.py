@@ -34,8 +34,8 @@ class Views:
     def whole(self, snapshot: ServerSnapshot) -> ServerSnapshot:
         """A loop's snapshot with what others know of its server."""
         leased, routers = self._devices.leased(snapshot.name), self._routing.views(snapshot.name)
-        turn, ends = self._fleet.told(snapshot), self._ends.why(snapshot.name)
-        if not (leased or routers or turn or ends):
+        turn, came, ends = self._fleet.told(snapshot), self._fleet.came(snapshot), self._ends.why(snapshot.name)
+        if not (leased or routers or turn or came or ends):
             return snapshot
         gpus = leased or snapshot.gpus
-        return msgspec.structs.replace(snapshot, gpus=gpus, routers=routers, turn=turn, ends=ends)
+        return msgspec.structs.replace(snapshot, gpus=gpus, routers=routers, turn=turn, turn_came=came, ends=ends)

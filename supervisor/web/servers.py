@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from supervisor.api.control import Clock
-from supervisor.api.words import is_healthy, stage_words
+from supervisor.api.words import is_healthy, stage_words, under_way_since
 from supervisor.core import outlook
 from supervisor.core.outlook import progress
 from supervisor.snapshot import RankView, ServerSnapshot, StartupView
@@ -62,10 +62,10 @@ def _cell(label: str, *children: Child) -> Html:
 
 
 def state_word(snapshot: ServerSnapshot) -> str:
-    """The lifecycle, but for one whose turn has not come, and for a running server that cannot be used."""
+    """The lifecycle in a word; of one that waits for its turn, looks for devices or cannot be used, that."""
     state = snapshot.lifecycle.value
-    if state == "reclaiming" and snapshot.turn:
-        return "waiting"
+    if state == "reclaiming":
+        return "waiting" if snapshot.turn else "checking"
     if state != "running" or is_healthy(snapshot):
         return state
     return "not ready"
@@ -93,6 +93,8 @@ def _at_work(snapshot: ServerSnapshot, clock: Clock) -> list[Child]:
             return [snapshot.verdict.value, " for ", since(snapshot.verdict.since, clock)]
         case "reclaiming" if snapshot.turn:
             return ["waiting ", since(snapshot.lifecycle.since, clock), " ", snapshot.turn.removeprefix("waits ")]
+        case "reclaiming":
+            return ["its devices and ports for ", since(under_way_since(snapshot), clock)]
         case "backoff" if snapshot.backoff_until is not None:
             return [*_cause_of(snapshot), "next start in ", until(snapshot.backoff_until, clock)]
         case "fatal" | "quarantined":
@@ -194,8 +196,10 @@ def _nothing_more(snapshot: ServerSnapshot) -> str:
     """In the place of a story: there is none yet, or this reader may not have it."""
     if snapshot.lifecycle.value == "stopped" and not snapshot.attempt:
         return "It has not been started yet."
+    if snapshot.turn:
+        return f"Its turn to start has not come. More tells `sglctl why {snapshot.name}` on the host."
     cause = f" ({snapshot.diagnosis.cause})" if snapshot.diagnosis is not None else ""
-    return f"It is {snapshot.lifecycle.value}{cause}. Why, `sglctl why {snapshot.name}` tells on the host."
+    return f"It is {state_word(snapshot)}{cause}. Why, `sglctl why {snapshot.name}` tells on the host."
 
 
 def _attempt(snapshot: ServerSnapshot) -> Html | None:

@@ -189,6 +189,8 @@ def test_who_waits_for_its_turn_says_for_whom_whatever_came_before() -> None:
     waits = "waits for a start slot: kimi is starting; next in line"
     told = "waiting 1 m for a start slot: kimi is starting; next in line"
     assert described("reclaiming", turn=waits, stop_stage="kill") == told
+    looking = FacetView("reclaiming", 100.0, "start asked by alice")
+    assert described("reclaiming", lifecycle=looking, turn_came=157.0) == "start asked by alice for 3 s"
     assert described("reclaiming", turn="held by hand") == "held by hand for 1 m"
 
 

@@ -40,6 +40,16 @@ async def test_who_may_start_is_told_at_once() -> None:
     assert await place.keeper.admitted("a") == Go()
 
 
+async def test_nobody_starts_before_a_new_daemon_has_taken_up_everybody() -> None:
+    """Who is still to come may be starting, and have the only slot."""
+    place = Place(ServerConfig("a"), ServerConfig("b"), slots=1)
+    place.put("a", "reclaiming")
+    del place.servers["b"]
+    assert await place.keeper.admitted("a") == Wait("waits for b, which is not there yet")
+    place.put("b", "starting")
+    assert await place.keeper.admitted("a") == Wait("waits for a start slot: b is starting; next in line")
+
+
 async def test_the_first_answer_comes_at_once_and_the_next_when_something_has_changed() -> None:
     place = Place(ServerConfig("a"), ServerConfig("b", requires=("a",)))
     place.put("a", "starting")
@@ -61,6 +71,11 @@ async def test_the_first_answer_comes_at_once_and_the_next_when_something_has_ch
             place.put("a", "running")
     assert later == [Go()]
     assert place.keeper.told(waiting) == ""
+    came = place.keeper.came(waiting)
+    assert came is not None
+    assert came >= waiting.lifecycle.since
+    assert place.keeper.came(place.put("b", "starting")) is None
+    assert place.keeper.came(place.put("b", "reclaiming")) is None, "another start has not waited yet"
 
 
 async def test_what_is_told_is_forgotten_when_the_start_is_not_wanted_any_more() -> None:

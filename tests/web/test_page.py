@@ -105,6 +105,11 @@ def test_who_waits_for_its_turn_says_for_whom() -> None:
     assert "waiting 1 m 30 s for a start slot: kimi is starting; next in line, about 6 m" in text(told)
     assert 'data-state="waiting"' in told
     assert "reclaiming" not in text(told)
+    looking = page(msgspec.structs.replace(waiting, turn="", turn_came=fleet.NOW - 2))
+    assert "its devices and ports for 2 s" in text(looking), "the wait for its turn is no part of it"
+    assert 'data-state="checking"' in looking
+    new = msgspec.structs.replace(waiting, attempt=0, start=None, incidents=(), diagnosis=None)
+    assert "Its turn to start has not come." in text(page(new))
 
 
 def test_work_on_a_server_is_shown() -> None:
