@@ -26,12 +26,12 @@ CONFIG = "/etc/sglang-supervisor/supervisor.toml"
 HOLD = "/run/hold"  # no daemon is started while it exists
 LIMIT_S = 60.0
 
-# server → how it is ended, and what is to be said of it
+# server → how it is ended, what is to be said of it, and the cause when its log names none
 ENDS = {
-    "one": ("USR1", "exited with status 1"),
-    "segfault": ("SEGV", "ended by signal 11"),
-    "killed": ("KILL", "ended by signal 9"),
-    "done": ("USR2", "exited with status 0"),
+    "one": ("USR1", "exited with status 1", "insufficient-evidence"),
+    "segfault": ("SEGV", "ended by signal 11", "native-crash"),
+    "killed": ("KILL", "ended by signal 9", "host-oom-killed"),
+    "done": ("USR2", "exited with status 0", "insufficient-evidence"),
 }
 _SCRIPT = "trap 'exit 1' USR1; trap 'exit 0' USR2; while :; do sleep 0.05; done"
 _SERVER = """
@@ -88,6 +88,16 @@ class Service:
         events = [json.loads(line) for line in self.ctl("events", server, "--json").splitlines()]
         return [event["reason"] for event in events if event["facet"] == "lifecycle"]
 
+    def wait_for_reason(self, server: str, said: str) -> None:
+        until(lambda: said in self.reasons(server), LIMIT_S, f"{server}: {said}", self.status)
+
+    def wait_for_story(self, server: str, *words: str) -> None:
+        def told() -> bool:
+            why = self.ctl("why", server)
+            return all(word in why for word in words)
+
+        until(told, LIMIT_S, f"why {server} says {words}", lambda: self.ctl("why", server))
+
     def status(self) -> str:
         return self.machine.run("systemctl", "status", "--no-pager", "--lines", "60", UNIT).stdout
 
@@ -126,17 +136,18 @@ def test_the_next_daemon_names_how_each_server_ended(service: Service) -> None:
     pids = {name: one["pid"] for name, one in service.servers().items()}
     until(lambda: service.held() == len(ENDS), LIMIT_S, "systemd holds one descriptor a server", service.status)
     service.kill_daemon()
-    for name, (signal, _) in ENDS.items():
+    for name, (signal, _, _) in ENDS.items():
         service.machine.ok("kill", f"-{signal}", str(pids[name]))
     for pid in pids.values():
         until(lambda pid=pid: gone(service.machine, pid), LIMIT_S, "init has reaped it", service.status)
 
     service.wait_for_another()
 
-    for name, (_, said) in ENDS.items():
-        until(lambda name=name, said=said: said in service.reasons(name), LIMIT_S, f"{name}: {said}", service.status)
-    assert "unknown" not in "".join(service.ctl("why", name) for name in ENDS)
+    for name, (_, said, _) in ENDS.items():
+        service.wait_for_reason(name, said)
     until(lambda: service.held() == 0, LIMIT_S, "nothing is held of what is over", service.status)
+    for name, (_, said, cause) in ENDS.items():
+        service.wait_for_story(name, said, f"first cause: {cause};")
 
 
 def test_one_descriptor_is_held_for_each_server_that_runs(service: Service) -> None:
