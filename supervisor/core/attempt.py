@@ -7,10 +7,11 @@ from msgspec.structs import replace
 from supervisor.actions import Probe, StartRecord
 from supervisor.core.budgets import Budgets
 from supervisor.core.diagnose import CauseFinder
-from supervisor.core.endcause import End, EndKind, end_cause
+from supervisor.core.endcause import End, EndKind, end_cause, in_words
 from supervisor.core.health import HealthBook
 from supervisor.core.log.figures import count_of
 from supervisor.core.patience import Patience
+from supervisor.core.probing import ProbePlan
 from supervisor.core.progress import Advance, Movement, PhaseTracker
 from supervisor.core.serving import Facts, Judgement, judge
 from supervisor.core.settings import Settings
@@ -24,7 +25,6 @@ from supervisor.events import (
     HostOomKilled,
     LineMatched,
     Probed,
-    ProbeOutcome,
     RoleDied,
     Spawned,
     StuckProcess,
@@ -87,8 +87,7 @@ class Attempt:
         self._stages = profile.stages
         self._view: StartupView | None = None
         self._start: StartupView | None = None
-        self._warming_delay_s = settings.readiness.warming_interval_s
-        self._probes = 0
+        self._probes = ProbePlan(number, settings.readiness)
         self._tracker.begin(now)
         self.patience = Patience(now, settings, budgets, facts, self.vitals, self.view)
 
@@ -142,26 +141,12 @@ class Attempt:
         self.health.observe(event, now, draining=draining)
 
     def next_probe(self) -> Probe:
-        """The probe to make now; while starting every good answer is identified, later every few."""
-        self._probes += 1
-        settings = self._settings.readiness
-        identify = self.ready_at is None or self._probes % settings.reidentify_every == 0
-        return Probe(self.number, settings.timeout_s, identify)
+        """The probe to make now."""
+        return self._probes.next(ready=self.ready_at is not None)
 
     def probe_delay_s(self) -> float:
-        """How long to wait before the next probe, by what the last one saw.
-
-        A 503 of a warming server comes at once and ends within seconds, so it is asked ten times a second at first;
-        the delay grows, since each answer costs the engine a line in its log.
-        """
-        settings = self._settings.readiness
-        if self.ready_at is not None:
-            return settings.interval_s
-        if self.health.last_outcome is not ProbeOutcome.UNAVAILABLE:
-            return settings.refused_interval_s
-        delay = self._warming_delay_s
-        self._warming_delay_s = min(settings.warming_interval_max_s, delay * 1.15)
-        return delay
+        """How long to wait before the next one, by what the last one saw."""
+        return self._probes.delay_s(self.health.last_outcome, ready=self.ready_at is not None)
 
     def view(self) -> StartupView:
         """Phases per rank as the log tells them. Kept until the next line: it is asked for with every event."""
@@ -293,23 +278,4 @@ class Attempt:
 
     def summary(self) -> str:
         """The end in a few words."""
-        code = self.exit.code if self.exit else None
-        match self.ending:
-            case EndKind.STALL | EndKind.DEAD | EndKind.SPAWN:
-                return self.ending_reason
-            case EndKind.OPERATOR:  # the engine kills its own tree on the way out: no more than a detail then
-                return "ended as asked" if not code else f"ended as asked, {_how(code)}"
-            case _ if code is None:
-                return f"ended, exit status unknown{self._after_whom()}"
-            case _ if code < 0:
-                return f"ended by signal {-code}{self._after_whom()}"
-            case _:
-                return f"exited with status {code}{self._after_whom()}"
-
-    def _after_whom(self) -> str:
-        """The leader's end is often the echo of another's."""
-        return f" after {self.first_death} had ended" if self.first_death else ""
-
-
-def _how(code: int) -> str:
-    return f"by signal {-code}" if code < 0 else f"with status {code}"
+        return in_words(self.ending, self.ending_reason, self.exit.code if self.exit else None, self.first_death)

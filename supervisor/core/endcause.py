@@ -67,6 +67,26 @@ def end_cause(finder: CauseFinder, profile: Profile, end: End) -> DiagnosisView:
     return _seen_dead(told, end) if dead and not told.evidence else told
 
 
+def in_words(kind: EndKind | None, reason: str, code: int | None, first_death: str) -> str:
+    """The end of an attempt in a few words. `first_death`: who with a role ended before its leader, "" for nobody."""
+    after = f" after {first_death} had ended" if first_death else ""  # the leader's end is often another's echo
+    match kind:
+        case EndKind.STALL | EndKind.DEAD | EndKind.SPAWN:
+            return reason
+        case EndKind.OPERATOR:  # the engine kills its own tree on the way out: no more than a detail then
+            return "ended as asked" if not code else f"ended as asked, {_how(code)}"
+        case _ if code is None:
+            return f"ended, exit status unknown{after}"
+        case _ if code < 0:
+            return f"ended {_how(code)}{after}"
+        case _:
+            return f"exited {_how(code)}{after}"
+
+
+def _how(code: int) -> str:
+    return f"by signal {-code}" if code < 0 else f"with status {code}"
+
+
 def _seen_dead(told: DiagnosisView, end: End) -> DiagnosisView:
     """The log names no cause: what we saw is the evidence, and says where to look on."""
     if told.cause == NO_EVIDENCE:
