@@ -110,7 +110,7 @@ def cause_of(diagnosis: DiagnosisView, *, tried: bool = False, in_vain: bool = F
         yield f"first cause: {_class(diagnosis, tried, in_vain)}."
     if diagnosis.evidence:
         where = f"evidence, line {diagnosis.evidence_line}" if diagnosis.evidence_line else "told by"
-        yield f"{where}: {diagnosis.evidence}"
+        yield f"{where}: {' '.join(diagnosis.evidence.split())}"
     if diagnosis.remedy:
         yield f"what to change: {diagnosis.remedy}"
     if diagnosis.runbook:

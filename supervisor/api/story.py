@@ -8,7 +8,7 @@ import msgspec
 
 from supervisor.api.control import Clock
 from supervisor.api.retelling import Failure, cause_of, end_of, retell
-from supervisor.api.words import describe, since, state_of, under_way_since
+from supervisor.api.words import describe, since, state_of, under_way_since, with_name
 from supervisor.snapshot import FacetView, ServerSnapshot, StartupView, VoteView
 from supervisor.units import format_duration
 
@@ -20,7 +20,7 @@ _CAUSE_FIRST = ("stopped", "backoff", *_AT_REST)
 
 def sentences(snapshot: ServerSnapshot, clock: Clock, failure: Failure | None = None) -> tuple[str, ...]:
     """One fact a sentence, none twice. `failure` is the attempt to be told of, if one has failed."""
-    return tuple(dict.fromkeys(_tell(snapshot, clock, failure)))
+    return tuple(dict.fromkeys(with_name(line, snapshot.name) for line in _tell(snapshot, clock, failure)))
 
 
 def _tell(snapshot: ServerSnapshot, clock: Clock, failure: Failure | None) -> Iterator[str]:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _UNRESERVED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
 _NAME_WIDTH = 30  # supervisorctl's columns, which scripts cut; a terminal's room goes to the description
 _STATE_WIDTH = 10
+_NAME_PART = 3  # of a terminal's columns, the column of names takes at most one in so many
 _TAIL_BYTES = 1600  # supervisorctl's default
 _RANK_LINES = 20  # of one rank, unless told: among the last bytes of all there may be none of it
 _LINES_MAX = 1_000_000  # what the daemon takes; it looks back some megabytes for them
@@ -103,14 +104,18 @@ def _select(servers: list[Any], names: list[str]) -> tuple[list[Any], list[str]]
 
 
 def _print_rows(servers: list[Any], unknown: list[str]) -> None:
-    """On a terminal each on one line, the description being cut: `why`, --json and pipes have all of it."""
+    """On a terminal each on one line, the description being cut: `why`, --json and pipes have all of it.
+
+    There a very long name costs its own description room, not everybody's.
+    """
     on_terminal = sys.stdout.isatty()
     longest = max((len(server["name"]) for server in servers), default=0)
-    names = longest + 2 if on_terminal else max(_NAME_WIDTH, longest) + 3
-    room = width(sys.stdout) - names - _STATE_WIDTH if on_terminal else 0
+    columns = width(sys.stdout) if on_terminal else 0
+    names = min(longest, columns // _NAME_PART) + 2 if on_terminal else max(_NAME_WIDTH, longest) + 3
     for server in servers:
-        name, state = f"{clean(server['name']):<{names}}", coloured(server["state"], _STATE_WIDTH)
+        name, state = f"{clean(server['name']) + '  ':<{names}}", coloured(server["state"], _STATE_WIDTH)
         description = clean(server["description"])
+        room = columns - len(name) - _STATE_WIDTH
         say(f"{name}{state}{fitted(description, room) if room > 0 else description}".rstrip())
     for name in unknown:
         say(f"{clean(name)}: ERROR (no such process)")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from supervisor.api.control import Clock
+from supervisor.api.words import with_name
 from supervisor.snapshot import IncidentView, ServerSnapshot
 from supervisor.units import format_duration
 from supervisor.web.markup import Html, tag
@@ -26,7 +27,7 @@ def incidents(snapshot: ServerSnapshot, clock: Clock, *, full: bool) -> Html | N
     if not snapshot.incidents:
         return None
     rows = list(_rows(snapshot.incidents))[:SHOWN]
-    items = [_incident(row, clock, gpus=bool(snapshot.gpus), full=full) for row in rows]
+    items = [_incident(row, snapshot.name, clock, gpus=bool(snapshot.gpus), full=full) for row in rows]
     return tag("div", tag("h4", "What went wrong before"), tag("ol", *items, class_="incidents"))
 
 
@@ -40,7 +41,7 @@ def _cause(incident: IncidentView) -> str:
     return incident.diagnosis.cause if incident.diagnosis and incident.diagnosis.cause else "unknown cause"
 
 
-def _incident(row: list[IncidentView], clock: Clock, *, gpus: bool, full: bool) -> Html:
+def _incident(row: list[IncidentView], name: str, clock: Clock, *, gpus: bool, full: bool) -> Html:
     incident, found = row[0], row[0].diagnosis
     head = tag(
         "p",
@@ -54,7 +55,9 @@ def _incident(row: list[IncidentView], clock: Clock, *, gpus: bool, full: bool) 
     parts = [
         head,
         _repeated(row, clock) if len(row) > 1 else None,
-        tag("p", tag("span", "To do: ", class_="quiet"), found.remedy) if found and found.remedy else None,
+        tag("p", tag("span", "To do: ", class_="quiet"), with_name(found.remedy, name))
+        if found and found.remedy
+        else None,
         tag("p", _ending(incident, gpus=gpus), class_="quiet"),
     ]
     if full and found and found.evidence:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from supervisor.api.control import Clock
-from supervisor.api.words import is_healthy
+from supervisor.api.words import is_healthy, with_name
 from supervisor.core.gpus.views import GpusView
 from supervisor.snapshot import ServerSnapshot
 from supervisor.web import gpus, servers
@@ -81,9 +81,7 @@ def _alarms(snapshots: list[ServerSnapshot], view: GpusView, clock: Clock) -> It
     """What somebody should look at now, the worst first."""
     for snapshot in snapshots:
         if snapshot.lifecycle.value in _SICK and snapshot.goal == "up":
-            found = snapshot.diagnosis
-            why = f": {found.cause}. {found.remedy}" if found and found.cause else ""
-            yield _alarm("bad", snapshot.name, f"{snapshot.lifecycle.value}, wanted up{why}")
+            yield _alarm("bad", snapshot.name, *_given_up(snapshot))
     for gpu in view.gpus:
         if gpu.state in ("quarantined", "lost", "missing"):
             yield tag("li", tag("a", f"GPU {gpu.index}", href="#gpus"), f" {gpu.state}: {gpu.reason}", class_="bad")
@@ -98,6 +96,16 @@ def _alarms(snapshots: list[ServerSnapshot], view: GpusView, clock: Clock) -> It
     if view.sight == "blind" and view.gpus:
         words = (" have not been seen for ", since(view.since, clock))
         yield tag("li", tag("a", "The GPUs", href="#gpus"), *words, class_="warning")
+
+
+def _given_up(snapshot: ServerSnapshot) -> Iterator[Child]:
+    """Why, what to change, and what to type then: nothing more happens by itself."""
+    name, found = snapshot.name, snapshot.diagnosis
+    if found and found.cause:
+        yield f"{snapshot.lifecycle.value}, wanted up: {found.cause}. {with_name(found.remedy, name)} Then "
+        yield from (tag("code", f"sglctl start {name}"), "; more tells ", tag("code", f"sglctl why {name}"), ".")
+    else:
+        yield from (f"{snapshot.lifecycle.value}, wanted up; why tells ", tag("code", f"sglctl why {name}"), ".")
 
 
 def _stalled(snapshot: ServerSnapshot) -> list[Child]:

@@ -237,6 +237,14 @@ def test_restarts_that_did_not_help_are_not_advised_again() -> None:
         assert not again
 
 
+def test_advice_can_be_copied_as_it_stands() -> None:
+    """The commands have the server's name, and evidence of several lines is one."""
+    hang = DiagnosisView("scheduler-hang", "yes", "look (sglctl bundle NAME has them)", 65, "one\ntwo", 0.9)
+    told = sentences(snapshot("kimi", "fatal"), NOW, Failure(msgspec.structs.replace(BROKEN, diagnosis=hang)))
+    assert "what to change: look (sglctl bundle kimi has them)" in told
+    assert "evidence, line 65: one two" in told
+
+
 def test_who_waits_for_its_turn_is_told_once_and_what_comes() -> None:
     turn = "waits for a start slot: glm is starting; next in line"
     waiting = snapshot("kimi", "reclaiming", goal="up", turn=turn)

@@ -305,3 +305,14 @@ async def test_timeline_of_a_running_start(sglctl: Sglctl, control: FakeControl)
     assert outcome.code == 0
     assert outcome.out.splitlines()[0] == "kimi, attempt 4: in weights, 1 m so far"
     assert json.loads((await sglctl("timeline", "kimi", "--json")).out)["attempt"] == 4
+
+
+async def test_a_very_long_name_costs_its_own_room_alone(control: FakeControl, socket_path: str) -> None:
+    long = "a-draft-model-of-seventy-billion-parameters"
+    for name in ("kimi", long):
+        state = FacetView("fatal", 90.0, "gpu-oom-kv-pool: a restart cannot help")
+        await control.put(snapshot(name, "fatal", lifecycle=state))
+    lines = {line.split()[0]: line for line in await on_terminal(socket_path, "status", columns=80)}
+    assert "  FATAL     gpu-oom-kv-pool: a restart cannot help" in lines["kimi"]
+    assert lines[long].startswith(f"{long}  FATAL     gpu-oom")
+    assert max(map(len, lines.values())) <= 80
