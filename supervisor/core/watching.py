@@ -155,7 +155,8 @@ class Watcher:
     def canary(self, event: CanaryAnswered) -> None:
         """A canary request was answered, or was not."""
         self._desk.current().canary(event, self._desk.now)
-        self._plan_canary()
+        if self._desk.state is State.RUNNING:  # the answer may come when the server has been stopped meanwhile
+            self._plan_canary()
 
     def ask_canary(self) -> None:
         """Only an idle server is asked: a busy one proves itself, and a full one must not get more."""

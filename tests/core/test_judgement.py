@@ -282,6 +282,18 @@ def test_an_idle_server_gets_a_canary_now_and_then_a_busy_one_none() -> None:
     assert len(world.done(a.AskCanary)) == 1
 
 
+def test_a_canary_that_is_answered_after_the_end_leaves_nothing_to_wait_for() -> None:
+    world = healthy(World(PATIENT))
+    world.silent = {a.CheckDevices}
+    world.tell(e.StopRequested("anna"))
+    world.until(world.now + 5)
+    assert world.state is State.RECLAIMING
+    world.tell(e.CanaryAnswered(1, True))
+    world.tell(e.DevicesChecked(1, True))
+    assert world.state is State.STOPPED
+    assert world.server.deadline() is None
+
+
 def test_canaries_without_sense_degrade_and_by_default_only_count() -> None:
     world = healthy(World(PATIENT))
     for _ in range(3):
