@@ -127,7 +127,11 @@ class FleetKeeper:
         return view(self._current(), self.members(), self._monotonic())
 
     def _ask(self, name: str) -> Admission:
-        return self._current().ask(name, self.members(), self._monotonic())
+        """While a new daemon takes the servers up, who is still to come may be starting, or be what this one needs."""
+        members = self.members()
+        if missing := [one for one in self._config().servers if one not in members]:
+            return Wait(f"waits for {missing[0]}, which is not there yet")
+        return self._current().ask(name, members, self._monotonic())
 
     def _current(self) -> Fleet:
         """The fleet, with the rules of the configuration in force."""
