@@ -86,6 +86,7 @@ class Premises:
     async def _look_around(self, found: DevicesChecked) -> DevicesChecked:
         held = self._host.ports.claim(self._config.name, self._ports) or [text async for text in self._held()]
         if held:
+            self._host.devices.release_lease(self._config.name)  # found free, and others may start on them meanwhile
             return DevicesChecked(found.attempt, False, "; ".join(held), ports=tuple(held))
         full, low = await self._space()
         if full:

@@ -36,6 +36,10 @@ class FakeDevices:
     def __init__(self, answer: DevicesChecked) -> None:
         self.answer = answer
         self.asked: list[float] = []
+        self.given_back: list[str] = []
+
+    def release_lease(self, server: str) -> None:
+        self.given_back.append(server)
 
     async def settled(self, config: ServerConfig, attempt: int, after: float, *, start: bool) -> DevicesChecked:
         self.asked.append(after)
@@ -90,6 +94,14 @@ async def test_who_holds_the_port_is_named(taken: int) -> None:
     assert found.clean is False
     assert found.reason.startswith(f"port {taken} is held by pid {os.getpid()} (")
     assert found.ports == (found.reason,)
+
+
+async def test_who_waits_for_a_port_leaves_its_devices_to_others(taken: int) -> None:
+    place = Place()
+    assert (await place.premises(taken).look(START)).clean is False
+    assert place.devices.given_back == ["kimi"]
+    assert (await place.premises(0).look(START)).clean is True
+    assert place.devices.given_back == ["kimi"]
 
 
 async def test_a_further_port_is_named_with_its_purpose(taken: int) -> None:
