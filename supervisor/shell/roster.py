@@ -181,12 +181,17 @@ class Roster:
             await self._seats[config.name].loop.ask(StartRequested(by))
 
     async def stop(self, name: str, by: str, grace_s: float | None = None) -> None:
-        """Stop it and wait until it rests: its own deadlines bound that. ChangeProblem when it cannot be killed."""
+        """Stop it and wait until it rests: its own deadlines bound that.
+
+        ChangeProblem when it cannot be killed, or is wanted up again before it rests: then it may never rest.
+        """
         seat = self._seats[name]
         await seat.loop.ask(StopRequested(by, grace_s))
-        await self._until(seat, lambda loop: loop.server.state in RESTING)
+        await self._until(seat, lambda loop: loop.server.state in RESTING or loop.snapshot().goal == "up")
         if seat.loop.server.state is State.QUARANTINED:
             raise ChangeProblem(f"cannot change {name}: {seat.loop.snapshot().lifecycle.reason}")
+        if seat.loop.snapshot().goal == "up":
+            raise ChangeProblem(f"cannot change {name}: somebody wants it up again before it has ended")
 
     async def start(self, name: str, by: str) -> None:
         """Want it up."""

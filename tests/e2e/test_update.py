@@ -5,7 +5,10 @@ import json
 import os
 import signal
 import sqlite3
+import subprocess
 from pathlib import Path
+
+import pytest
 
 from tests.e2e.host import Host, until
 
@@ -97,6 +100,23 @@ def test_a_change_of_the_command_restarts_that_server_alone(host: Host) -> None:
     assert not host.collisions("kimi")
     reasons = [event["reason"] for event in host.events("kimi", "goal")]
     assert any("update by uid " in reason for reason in reasons)
+
+
+@pytest.mark.slow
+def test_an_update_ends_when_its_server_is_wanted_up_again_before_it_has_ended(host: Host) -> None:
+    host.fake("kimi", "--scenario", "ignore-term", stop={"grace": "3s"}, sole=True)
+    host.start()
+    running(host, "kimi")
+    host.servers["kimi"]["environment"] = {"NEW": "1"}
+    host.write_config()
+    with subprocess.Popen(host.client("update"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as update:
+        host.wait_for("kimi", "lifecycle", "draining")
+        assert host.ctl("start", "kimi").returncode == 0
+        told, _ = update.communicate(timeout=60)
+    assert update.returncode == 1
+    assert "cannot change kimi: somebody wants it up again before it has ended" in told
+    until(lambda: host.show("kimi")["attempt"] == 2 and host.show("kimi")["healthy"], 30, "healthy again")
+    assert "changed (restart needed" in host.ctl("reread").stdout, "the next update still has it to do"
 
 
 def test_servers_come_and_go_and_a_broken_file_changes_nothing(host: Host) -> None:
