@@ -9,19 +9,14 @@ from supervisor import actions as a
 from supervisor import events as e
 from supervisor.core.lifecycle import State
 from supervisor.core.settings import Settings, StopSettings
+from tests.core.test_server import healthy
 from tests.core.world import SETTINGS, World
 
 ROUTED = replace(SETTINGS, stop=StopSettings(grace_s=90.0, leave_limit_s=15.0))
 
 
 def running(settings: Settings = ROUTED) -> World:
-    world = World(settings)
-    world.start()
-    world.until(5)
-    world.health = e.ProbeOutcome.OK
-    world.until(6)
-    assert world.state is State.RUNNING
-    return world
+    return healthy(World(settings))
 
 
 def drain(world: World, grace_s: float = 60.0) -> None:

@@ -8,21 +8,16 @@ from msgspec.structs import replace
 from supervisor import actions as a
 from supervisor import events as e
 from supervisor.core.lifecycle import State
-from supervisor.core.settings import PhaseLimit, RestartSettings
+from supervisor.core.settings import PhaseLimit, RestartSettings, Settings
+from tests.core.test_server import healthy
 from tests.core.world import SETTINGS, World
 
 QUICK = replace(SETTINGS, restart=RestartSettings(backoff_s=5.0, jitter=0.0))
 IMPATIENT = replace(QUICK, deadlines={"launch": PhaseLimit(60.0, 600.0)})
 
 
-def running(settings: object = QUICK) -> World:
-    world = World(settings)  # type: ignore[arg-type]
-    world.start()
-    world.until(5)
-    world.health = e.ProbeOutcome.OK
-    world.until(6)
-    assert world.state is State.RUNNING
-    return world
+def running(settings: Settings = QUICK) -> World:
+    return healthy(World(settings))
 
 
 def pause(world: World) -> None:

@@ -10,6 +10,7 @@ from supervisor import events as e
 from supervisor.core.lifecycle import State
 from supervisor.core.restart import Next
 from supervisor.core.settings import RestartSettings
+from tests.core.test_server import healthy
 from tests.core.world import SETTINGS, World
 
 QUICK = replace(SETTINGS, restart=RestartSettings(backoff_s=5.0, jitter=0.0, budget=2))
@@ -18,13 +19,7 @@ NEVER = e.MateFailed("decode", "model-path-missing: a restart cannot help")
 
 
 def running() -> World:
-    world = World(QUICK)
-    world.start()
-    world.until(5)
-    world.health = e.ProbeOutcome.OK
-    world.until(6)
-    assert world.state is State.RUNNING
-    return world
+    return healthy(World(QUICK))
 
 
 def test_it_ends_and_starts_again_after_its_mates_pause() -> None:

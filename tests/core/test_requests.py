@@ -9,6 +9,7 @@ from supervisor import actions as a
 from supervisor import events as e
 from supervisor.core.lifecycle import State
 from supervisor.core.settings import RestartSettings
+from tests.core.test_server import healthy
 from tests.core.world import SETTINGS, World
 
 CALM = replace(SETTINGS, restart=RestartSettings(backoff_s=5.0, jitter=0.0, budget=3))
@@ -16,13 +17,7 @@ HUP, KILL = 1, 9
 
 
 def running() -> World:
-    world = World(CALM)
-    world.start()
-    world.until(5)
-    world.health = e.ProbeOutcome.OK
-    world.until(6)
-    assert world.state is State.RUNNING
-    return world
+    return healthy(World(CALM))
 
 
 def signals(world: World) -> list[a.SignalTree]:
