@@ -20,16 +20,11 @@ class Member(msgspec.Struct, frozen=True):
     state: State
     since: float = 0.0
     wanted: bool = False
-    ready: bool = False
+    healthy: bool = False
     stalled: bool = False
     reason: str = ""
     usual_s: float | None = None
     ready_at: float | None = None
-
-    @property
-    def healthy(self) -> bool:
-        """Whether requests may be sent to it."""
-        return self.state is State.RUNNING and self.ready
 
     @property
     def alive(self) -> bool:
@@ -62,7 +57,7 @@ def member(snapshot: ServerSnapshot, now: float) -> Member:
         state=State(snapshot.lifecycle.value),
         since=snapshot.lifecycle.since,
         wanted=snapshot.goal == "up",
-        ready=snapshot.readiness.value == "success",
+        healthy=snapshot.healthy,
         stalled=snapshot.verdict.value == "stalled",
         reason=snapshot.lifecycle.reason,
         usual_s=bars[-1].end_s if bars else None,

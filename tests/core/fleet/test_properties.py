@@ -177,7 +177,7 @@ class AnyHost:
 
     def put(self, name: str, state: State, *, wanted: bool = True) -> None:
         self.now += 0.001
-        facts = {"wanted": wanted, "stalled": False, "ready": state is State.RUNNING}
+        facts = {"wanted": wanted, "stalled": False, "healthy": state is State.RUNNING}
         self.members[name] = replace(self.members[name], state=state, since=self.now, **facts)
 
     def rest(self, name: str, state: State, *, wanted: bool = True) -> None:

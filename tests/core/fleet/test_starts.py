@@ -29,7 +29,7 @@ class Host:
 
     def put(self, name: str, state: State, **facts: object) -> None:
         self.now += 0.001  # no two moments are the same
-        known = {"wanted": True, "ready": state is State.RUNNING, "stalled": False, **facts}
+        known = {"wanted": True, "healthy": state is State.RUNNING, "stalled": False, **facts}
         self.members[name] = replace(self.members[name], state=state, since=self.now, **known)
 
     def want(self, *names: str) -> list[Admission]:
@@ -270,7 +270,7 @@ def test_requires_waits_for_health_and_says_for_whom() -> None:
     assert host.want("b") == [
         Wait("waits for a, which it requires and which is not started yet"),
     ]
-    host.put("a", State.RUNNING, ready=False)
+    host.put("a", State.RUNNING, healthy=False)
     assert host.ask("b") == Wait("waits for a, which it requires and which is running, but not ready")
     host.put("a", State.RUNNING)
     assert host.ask("b") == Go()
