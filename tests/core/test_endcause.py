@@ -1,0 +1,155 @@
+"""The cause behind an end: the log's, the kernel's word, an exit code, or what we saw ourselves."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from supervisor.core.diagnose import CauseFinder
+from supervisor.core.endcause import CANNOT_EXECUTE, End, EndKind, end_cause
+from supervisor.core.log.grammar import LogReader
+from supervisor.events import HostOomKilled
+from supervisor.lines import LineCutter
+from supervisor.profile import Profile, load_profile
+from supervisor.snapshot import DiagnosisView
+
+PROFILE = load_profile("sglang")
+PLAIN = End(EndKind.EXIT, "seen", 1, True, frozenset(), "weights", False, False, None, False)
+DEVICE_OOM = (
+    "[2026-11-29 10:00:42 TP0] Scheduler hit an exception: Traceback (most recent call last):\n"
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79 GiB\n"
+    "[2026-11-29 10:00:43] SIGQUIT received. signum=None, frame=None. It usually means one child failed.\n"
+)
+
+
+def cause(end: End, log: str = "", profile: Profile = PROFILE) -> DiagnosisView:
+    finder = CauseFinder(profile)
+    for event in LogReader(profile, 1).read(LineCutter().feed(log.encode())):
+        finder.observe(event, "weights")
+    return end_cause(finder, profile, end)
+
+
+def stalled(stage: str, *, was_ready: bool = False) -> End:
+    return PLAIN._replace(kind=EndKind.STALL, stage=stage, was_ready=was_ready, code=None, exited=False)
+
+
+# --- what never ran --------------------------------------------------------------------------------------------------
+
+
+def test_a_command_that_cannot_be_executed_is_the_configurations_affair() -> None:
+    view = cause(PLAIN._replace(kind=EndKind.SPAWN, permanent=True, code=None, exited=False))
+    assert (view.cause, view.restart, view.evidence, view.confidence) == (CANNOT_EXECUTE, "no", "seen", 1.0)
+    assert "command, directory or user" in view.remedy
+
+
+def test_a_process_that_the_host_refuses_for_now_may_come_later() -> None:
+    view = cause(PLAIN._replace(kind=EndKind.SPAWN, permanent=False, code=None, exited=False))
+    assert (view.cause, view.restart) == (CANNOT_EXECUTE, "maybe")
+    assert "open-file limits" in view.remedy
+
+
+# --- the kernel's word -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("log", ["", DEVICE_OOM])
+def test_the_kernels_word_goes_before_the_logs(log: str) -> None:
+    view = cause(PLAIN._replace(oom=HostOomKilled(1, 4711, "python", "kernel log")), log)
+    assert view.cause == "host-oom-killed"
+    assert view.evidence == "the kernel's OOM killer ended pid 4711 (python): kernel log"
+    assert "dmesg" in view.remedy
+
+
+def test_a_cgroup_that_names_nobody_is_believed_as_well() -> None:
+    view = cause(PLAIN._replace(oom=HostOomKilled(1, source="memory.events of its cgroup")))
+    assert view.evidence == "the kernel's OOM killer ended a process of the server: memory.events of its cgroup"
+
+
+def test_a_kill_that_looks_like_the_kernels_is_none_when_the_kernel_would_have_said_so() -> None:
+    killed = PLAIN._replace(code=-9)
+    unheard, heard = cause(killed), cause(killed._replace(kernel_heard=True))
+    assert (unheard.cause, heard.cause) == ("host-oom-killed", "external-termination")
+    assert unheard.restart == heard.restart == "maybe"
+    assert max(unheard.confidence, heard.confidence) < 0.5, "a guess leaves no server down"
+
+
+# --- what we ended ourselves -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stage", "expected", "restart"),
+    [
+        ("dist-init", "nccl-init-hang", "maybe"),
+        ("pd-init", "pd-disaggregation-failure", "maybe"),
+        ("graph-capture", "scheduler-hang", "yes"),
+        ("weights", "scheduler-hang", "yes"),  # its own class is slow loading, and it stands still
+        ("launch", "scheduler-hang", "yes"),
+    ],
+)
+def test_a_stall_without_a_word_is_a_hang_of_its_stage(stage: str, expected: str, restart: str) -> None:
+    view = cause(stalled(stage))
+    assert (view.cause, view.restart, view.evidence) == (expected, restart, "seen")
+    assert view.remedy == (PROFILE.cause(expected) or pytest.fail(expected)).remedy
+
+
+def test_a_server_that_was_ready_hangs_in_serving_whatever_its_start_came_to() -> None:
+    assert cause(stalled("dist-init", was_ready=True)).cause == "scheduler-hang"
+
+
+def test_a_profile_that_knows_no_hangs_still_tells_what_was_seen() -> None:
+    view = cause(stalled("weights"), profile=replace(PROFILE, hangs={}))
+    assert (view.cause, view.restart, view.remedy, view.evidence) == ("", "maybe", "", "seen")
+
+
+UNBALANCED = (
+    "[2026-11-29 10:00:02 TP0] The memory capacity is unbalanced. Some GPUs may be occupied by other processes.\n"
+    "[2026-11-29 10:00:03 TP0] Load weight begin. avail mem=78.00 GB\n"
+)
+WAITS_FOR_A_LOCK = (
+    "[2026-11-29 10:00:02 TP0] waiting for the build lock of another process\n"
+    "[2026-11-29 10:00:03 TP0] Load weight begin. avail mem=78.00 GB\n"
+)
+
+
+def test_what_the_log_says_well_enough_explains_a_stall() -> None:
+    view = cause(stalled("dist-init"), UNBALANCED)
+    assert view.cause == "gpu-memory-occupied"
+    assert "unbalanced" in view.evidence
+
+
+def test_what_the_log_only_hints_at_does_not() -> None:
+    view = cause(stalled("dist-init"), WAITS_FOR_A_LOCK)
+    assert (view.cause, view.evidence) == ("nccl-init-hang", "seen")
+
+
+# --- what died under a living leader ---------------------------------------------------------------------------------
+
+
+def test_our_own_kill_of_what_had_died_is_not_its_cause() -> None:
+    dead = PLAIN._replace(kind=EndKind.DEAD, code=-9, signals=frozenset({15, 9}))
+    assert cause(dead._replace(death_code=-11)).cause == "native-crash"
+    vanished = cause(dead._replace(death_code=None))
+    assert vanished.cause == "insufficient-evidence"
+    assert vanished.evidence == "seen"
+    assert vanished.remedy.startswith("A process of the server vanished without a word")
+
+
+def test_what_the_log_says_of_a_death_is_its_evidence() -> None:
+    view = cause(PLAIN._replace(kind=EndKind.DEAD, death_code=1), DEVICE_OOM)
+    assert "CUDA out of memory" in view.evidence
+
+
+# --- what ended by itself --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "signals", "expected"),
+    [
+        (-11, (), "native-crash"),
+        (-15, (), "external-termination"),
+        (-9, (9,), "external-termination"),
+        (1, (), "insufficient-evidence"),
+        (None, (), "insufficient-evidence"),
+    ],
+)
+def test_an_end_without_a_word_is_told_by_its_exit_code_and_by_our_signals(code, signals, expected: str) -> None:
+    assert cause(PLAIN._replace(code=code, signals=frozenset(signals))).cause == expected
