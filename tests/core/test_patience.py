@@ -1,0 +1,100 @@
+"""When a start has stood still for too long, by which rule, and what is said of it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from msgspec.structs import replace
+
+from supervisor.core.budgets import Budgets
+from supervisor.core.history import History
+from supervisor.core.patience import Deadline, Patience
+from supervisor.core.settings import PhaseLimit, Settings
+from supervisor.core.vitals import Vitals
+from supervisor.events import TreeSampled
+from supervisor.profile import CommandFacts
+from supervisor.snapshot import RankView, StartupView
+
+WEIGHTS = PhaseLimit(stall_s=300.0, limit_s=1200.0, idle_s=60.0)
+SETTINGS = Settings(name="kimi", deadlines={"weights": WEIGHTS}, blind_idle_s=600.0)
+VIEW = StartupView(phase="weights", stage="weights", since=100.0, last_progress=150.0)
+
+
+class Start:
+    """One in its weights, launched at 0."""
+
+    def __init__(self, *, log_level: str = "info", settings: Settings = SETTINGS, view: StartupView = VIEW) -> None:
+        self.view = view
+        self.vitals = Vitals()
+        facts = CommandFacts(port=30000, host="", log_level=log_level)
+        budgets = Budgets(settings, History())
+        self.patience = Patience(0.0, settings, budgets, facts, self.vitals, lambda: self.view)
+
+    def looked_at(self, cpu_s: float, now: float) -> None:
+        self.vitals.tree(TreeSampled(1, cpu_s=cpu_s, read_bytes=0, write_bytes=0, processes=()), now)
+
+
+def test_silence_is_counted_from_the_last_progress() -> None:
+    start = Start()
+    assert start.patience.stall_at() == Deadline(450.0, "weights", "stall", 300.0)
+    start.view = replace(VIEW, last_progress=200.0)
+    assert start.patience.last_progress() == 200.0
+    assert start.patience.stall_at().at == 500.0
+
+
+def test_before_the_first_line_it_is_counted_from_the_launch() -> None:
+    start = Start(view=replace(VIEW, since=-5.0, last_progress=-5.0))
+    assert start.patience.last_progress() == 0.0
+    assert start.patience.stall_at().at == 300.0
+
+
+def test_whoever_goes_on_for_ever_meets_the_limit_of_the_phase() -> None:
+    start = Start(view=replace(VIEW, last_progress=1299.0))
+    assert start.patience.stall_at() == Deadline(1300.0, "weights", "limit", 1200.0)
+    assert start.patience.stall_reason(1300.0) == "stalled in weights: not done after 1200 s, 1200 s are allowed"
+
+
+def test_processes_that_do_nothing_shorten_the_patience() -> None:
+    start = Start()
+    start.looked_at(10.0, 160.0)
+    start.looked_at(30.0, 180.0)  # a core's worth
+    assert start.patience.stall_at() == Deadline(240.0, "weights", "idle", 60.0)
+    reason = "stalled in weights: no progress for 90 s and the processes are idle, 60 s are allowed"
+    assert start.patience.stall_reason(240.0) == reason
+
+
+def test_the_reason_says_who_holds_the_others_up() -> None:
+    said = "stalled in weights: no progress for 300 s, 300 s are allowed"
+    ranks = tuple(RankView(rank=f"TP{n}", stage="weights", phase="weights", since=100.0) for n in range(2))
+    assert Start(view=replace(VIEW, ranks=ranks)).patience.stall_reason(450.0) == f"{said}; all 2 ranks are in it"
+    assert Start(view=replace(VIEW, ranks=ranks[:1])).patience.stall_reason(450.0) == said
+    lag = "TP1 still in weights; 1 rank waits in memory-pool"
+    assert Start(view=replace(VIEW, ranks=ranks, laggard=lag)).patience.stall_reason(450.0) == f"{said}; {lag}"
+
+
+@pytest.mark.parametrize("level", ["warning", "WARN", "error", "critical", "fatal"])
+def test_a_log_without_markers_leaves_the_processes_alone_to_speak(level: str) -> None:
+    start = Start(log_level=level)
+    assert start.patience.blind == f"the command hides the log's markers: log level {level}"
+    assert start.patience.stall_at() == Deadline(math.inf, "weights", "idle", math.inf)
+    assert start.patience.observed_stall_at() is None
+    for now in (140.0, 160.0):
+        start.looked_at(10.0, now)
+    assert start.patience.stall_at() == Deadline(750.0, "weights", "idle", 600.0)
+    assert start.patience.stall_reason(750.0).startswith(f"blind ({start.patience.blind}): no progress for 600 s and")
+
+
+def test_a_log_with_its_markers_is_not_blind_until_it_cannot_be_read() -> None:
+    start = Start()
+    assert start.patience.blind == ""
+    start.patience.blind = "permission denied"
+    assert start.patience.stall_at().rule == "idle"
+
+
+def test_the_phases_it_went_through_are_measured() -> None:
+    start = Start(view=replace(VIEW, phase="launch"))
+    start.patience.progress(30.0)
+    start.view = VIEW
+    start.patience.progress(100.0)
+    assert [(one.phase, one.seconds) for one in start.patience.phases(160.0)] == [("launch", 100.0), ("weights", 60.0)]
