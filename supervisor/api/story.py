@@ -8,7 +8,7 @@ import msgspec
 
 from supervisor.api.control import Clock
 from supervisor.api.retelling import Failure, cause_of, end_of, retell
-from supervisor.api.words import describe, since, state_of, under_way_since, with_name
+from supervisor.api.words import describe, since, state_of, with_name
 from supervisor.snapshot import FacetView, ServerSnapshot, StartupView, VoteView
 from supervisor.units import format_duration
 
@@ -70,22 +70,16 @@ def _present(snapshot: ServerSnapshot, clock: Clock) -> Iterator[str]:
         case "reclaiming" if snapshot.turn:
             pass  # for whom it waits, and how long, is its head
         case "reclaiming":
-            what = (
-                "looking whether its devices and ports are free"
-                if snapshot.goal == "up"
-                else "proving its devices free"
-            )
-            lifecycle = msgspec.structs.replace(snapshot.lifecycle, since=under_way_since(snapshot))
-            yield _facet(what, lifecycle, clock, named=True)
+            what = "devices and ports are free" if snapshot.goal == "up" else "the memory is back"
+            yield f"checking: whether {what}."
         case "draining" | "stopping":
             yield _facet(snapshot.lifecycle.value, snapshot.lifecycle, clock)
         case _:
             pass
 
 
-def _facet(name: str, facet: FacetView, clock: Clock, *, named: bool = False) -> str:
-    """`named`: the name says what the value would."""
-    value = "" if named or facet.value == name else f" {facet.value}"
+def _facet(name: str, facet: FacetView, clock: Clock) -> str:
+    value = "" if facet.value == name else f" {facet.value}"
     reason = f": {facet.reason}" if facet.reason else ""
     return f"{name}{value} for {since(facet.since, clock)}{reason}."
 

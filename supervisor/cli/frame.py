@@ -16,6 +16,7 @@ _STATE_WIDTH = 10
 _EVENTS_MAX = 6
 _NAME_PART = 3  # of the columns, a name takes at most one in so many
 _TOLD = ("lifecycle", "verdict", "goal", "maintenance", "request", "supervisor")  # phases are seen above anyway
+_WORTH_TELLING_BYTES = 10**8
 _OWN, _OTHERS, _DRIVER, _FREE = "#", "!", "-", "."
 
 
@@ -120,7 +121,14 @@ def _gpus(answer: Any, columns: int) -> Iterator[str]:
         yield fitted(f"GPUs not seen for {words(answer['seconds'])}: {clean(answer['reason'])}", columns)
     for gpu in answer["gpus"]:
         whose = gpu["server"] if gpu["state"] == "leased" else f"{gpu['state']}: {gpu['reason']}".removesuffix(": ")
-        yield fitted(f"GPU {gpu['index']:<3}{_memory(gpu['memory'])}  {clean(whose)}", columns)
+        yield fitted(f"GPU {gpu['index']:<3}{_memory(gpu['memory'])}  {clean(whose)}{_strangers(gpu)}", columns)
+
+
+def _strangers(gpu: Any) -> str:
+    """The exclamation marks in words, where they are in a server's way."""
+    others = (gpu["memory"]["foreign"] or 0) + (gpu["memory"]["unattributed"] or 0)
+    told = gpu["state"] == "leased" and others >= _WORTH_TELLING_BYTES
+    return f", {others / 1e9:.1f} GB somebody else's" if told else ""
 
 
 def _memory(memory: Any) -> str:

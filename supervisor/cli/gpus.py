@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 from supervisor.cli import codes
 from supervisor.cli.duration import short
-from supervisor.cli.text import as_json, clean, say
+from supervisor.cli.text import as_json, clean, say, width, wrapped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,7 +16,8 @@ if TYPE_CHECKING:
 
     from supervisor.cli.connection import Client
 
-_HEAD = ("GPU", "NAME", "STATE", "SERVER", "FOREIGN", "NOBODY", "OF", "LAST XID", "TEMP")
+_HEAD = ("GPU", "NAME", "STATE", "SERVER'S", "OTHERS'", "NOBODY'S", "OF", "XID", "TEMP")
+_MAKER = "NVIDIA "  # of all of them: a table fits 80 columns without it
 _LEFT = 3  # columns of words; those of numbers are set right
 _QUIET = ("free", "leased")  # states that need no explanation
 
@@ -30,8 +33,10 @@ def gpus(client: Client, options: Namespace) -> int:
         say(f"GPUs: {clean(answer['sight'])}{since}: {clean(answer['reason'])}")
     if answer["gpus"]:
         _print_table([_row(gpu) for gpu in answer["gpus"]])
+    columns = width(sys.stdout) if sys.stdout.isatty() else 0
     for line in _remarks(answer):
-        say(line)
+        for part in wrapped(line, columns) if columns else (line,):
+            say(part)
     return codes.OK
 
 
@@ -47,7 +52,7 @@ def _row(gpu: Any) -> tuple[str, ...]:
     state = f"{gpu['state']} to {gpu['server']}" if gpu["state"] == "leased" else gpu["state"]
     return (
         str(gpu["index"]),
-        clean(gpu["name"]),
+        clean(gpu["name"]).removeprefix(_MAKER),
         clean(state),
         *(_size(memory[kind]) for kind in ("server", "foreign", "unattributed")),
         _size(memory["total"]),

@@ -10,7 +10,7 @@ from supervisor.metrics.gpus import DRIVER, FOREIGN, SERVER, UNATTRIBUTED, memor
 from supervisor.units import format_duration
 from supervisor.web.markup import Html, tag
 
-GIB = 2**30
+GB = 10**9  # as `sglctl gpus` and all reasons count
 OWNERS = (
     (SERVER, "its server"),
     (FOREIGN, "somebody else"),
@@ -54,7 +54,7 @@ def _gpu(gpu: GpuView, clock: Clock, *, full: bool) -> Html:
         children.append(tag("p", gpu.reason or "no reason is known", class_="gpu-reason"))
     if gpu.last_xid is not None and gpu.last_xid_at is not None:
         ago = format_duration(max(0.0, clock.monotonic - gpu.last_xid_at))
-        children.append(tag("p", f"Xid {gpu.last_xid} {ago} ago: {gpu.last_xid_text}", class_="gpu-reason"))
+        children.append(tag("p", f"{gpu.last_xid_text}, {ago} ago", class_="gpu-reason"))
     children += _strangers(gpu, full=full)
     return tag("li", *children, class_="sick" if sick else None)
 
@@ -67,7 +67,7 @@ def _strangers(gpu: GpuView, *, full: bool) -> Iterable[Html]:
             continue
         named = full and holder.pid
         who = f"pid {holder.pid} of {holder.user or 'unknown'}: {holder.command}" if named else words[holder.kind]
-        yield tag("p", f"{_gib(holder.bytes)} GiB held by {who}", class_="gpu-reason")
+        yield tag("p", f"{_gb(holder.bytes)} GB held by {who}", class_="gpu-reason")
 
 
 def _bar(gpu: GpuView) -> Html | None:
@@ -87,8 +87,8 @@ def _bar(gpu: GpuView) -> Html | None:
 def _used(gpu: GpuView) -> str:
     if gpu.used is None or not gpu.total:
         return "not seen"
-    return f"{_gib(gpu.used)} of {_gib(gpu.total)} GiB"
+    return f"{_gb(gpu.used)} of {_gb(gpu.total)} GB"
 
 
-def _gib(count: int) -> str:
-    return f"{count / GIB:.0f}" if count >= 10 * GIB or not count else f"{count / GIB:.1f}"
+def _gb(count: int) -> str:
+    return f"{count / GB:.1f}" if count else "0"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from supervisor.api.control import Clock
 from supervisor.api.words import is_healthy, stage_words, under_way_since
 from supervisor.core import outlook
@@ -188,18 +190,19 @@ def details(snapshot: ServerSnapshot, clock: Clock, *, full: bool, tail: str = "
         _tail(tail) if full and tail else _lines(snapshot) if snapshot.lifecycle.value == "starting" else None,
         incidents(snapshot, clock, full=full),
     ]
-    body = parts if any(parts) else [tag("p", _nothing_more(snapshot), class_="quiet")]
+    body = parts if any(parts) else [tag("p", *_nothing_more(snapshot), class_="quiet")]
     return tag("details", summary, *body, id=f"server-{snapshot.name}", class_="server", open=not quiet)
 
 
-def _nothing_more(snapshot: ServerSnapshot) -> str:
+def _nothing_more(snapshot: ServerSnapshot) -> Iterator[Child]:
     """In the place of a story: there is none yet, or this reader may not have it."""
     if snapshot.lifecycle.value == "stopped" and not snapshot.attempt:
-        return "It has not been started yet."
-    if snapshot.turn:
-        return f"Its turn to start has not come. More tells `sglctl why {snapshot.name}` on the host."
+        yield "It has not been started yet."
+        return
     cause = f" ({snapshot.diagnosis.cause})" if snapshot.diagnosis is not None else ""
-    return f"It is {state_word(snapshot)}{cause}. Why, `sglctl why {snapshot.name}` tells on the host."
+    told = {"waiting": "Its turn to start has not come", "checking": "Its devices and ports are being looked at"}
+    yield f"{told.get(state_word(snapshot), f'It is {state_word(snapshot)}{cause}')}. Why, "
+    yield from (tag("code", f"sglctl why {snapshot.name}"), " tells on the host.")
 
 
 def _attempt(snapshot: ServerSnapshot) -> Html | None:

@@ -257,8 +257,10 @@ def test_who_waits_for_its_turn_is_told_once_and_what_comes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("goal", "what"), [("up", "looking whether its devices and ports are free"), ("down", "proving its devices free")]
+    ("goal", "what"), [("up", "whether devices and ports are free"), ("down", "whether the memory is back")]
 )
 def test_what_is_done_about_devices_is_said_in_words(goal: str, what: str) -> None:
     busy = snapshot("kimi", "reclaiming", goal=goal, lifecycle=FacetView("reclaiming", 990.0, "GPU 0: 3 GB held"))
-    assert f"{what} for 10 s: GPU 0: 3 GB held." in sentences(busy, NOW)
+    head, line, *_ = sentences(busy, NOW)
+    assert "(checking for 10 s: GPU 0: 3 GB held); " in head
+    assert line == f"checking: {what}."

@@ -182,7 +182,8 @@ def test_quarantined_says_so() -> None:
 @pytest.mark.parametrize("state", ["stopping", "draining", "reclaiming"])
 def test_what_is_under_way_shows_for_how_long(state: str) -> None:
     assert described(state, stop_stage="kill").startswith("being killed for 1 m")
-    assert described(state, lifecycle=FacetView(state, 100.0, "stop asked")) == "stop asked for 1 m"
+    told = "checking for 1 m: stop asked" if state == "reclaiming" else "stop asked for 1 m"
+    assert described(state, lifecycle=FacetView(state, 100.0, "stop asked")) == told
 
 
 def test_who_waits_for_its_turn_says_for_whom_whatever_came_before() -> None:
@@ -190,7 +191,7 @@ def test_who_waits_for_its_turn_says_for_whom_whatever_came_before() -> None:
     told = "waiting 1 m for a start slot: kimi is starting; next in line"
     assert described("reclaiming", turn=waits, stop_stage="kill") == told
     looking = FacetView("reclaiming", 100.0, "start asked by alice")
-    assert described("reclaiming", lifecycle=looking, turn_came=157.0) == "start asked by alice for 3 s"
+    assert described("reclaiming", lifecycle=looking, turn_came=157.0) == "checking for 3 s: start asked by alice"
     assert described("reclaiming", turn="held by hand") == "held by hand for 1 m"
 
 

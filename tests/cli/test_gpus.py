@@ -19,9 +19,9 @@ async def test_a_line_a_gpu_and_what_is_to_be_said_below(sglctl: Sglctl, control
     control.put_gpus(LEASED, OUT)
     outcome = await sglctl("gpus")
     assert outcome.out == (
-        "GPU  NAME         STATE            SERVER  FOREIGN  NOBODY        OF  LAST XID  TEMP\n"
-        "0    NVIDIA H200  leased to kimi  96.6 GB   2.1 GB       0  150.3 GB        13  61 C\n"
-        "1    NVIDIA H200  quarantined           0        0       0         -         -     -\n"
+        "GPU  NAME  STATE           SERVER'S  OTHERS'  NOBODY'S        OF  XID  TEMP\n"
+        "0    H200  leased to kimi   96.6 GB   2.1 GB         0  150.3 GB   13  61 C\n"
+        "1    H200  quarantined            0        0         0         -    -     -\n"
         "GPU 0: 2.1 GB held by pid 77 of alice (python train.py)\n"
         "GPU 0: Xid 13: graphics engine exception, 10 s ago\n"
         "GPU 1: quarantined since 2025-11-29 12:23:20 UTC: Xid 79\n"
@@ -37,7 +37,7 @@ async def test_a_blind_feed_shows_what_was_seen_last(sglctl: Sglctl, control: Fa
     control.put_gpus(replace(LEASED, state="unknown", server=""), sight="blind", reason="a driver call hangs")
     lines = (await sglctl("gpus")).out.splitlines()
     assert lines[0] == "GPUs: blind for 1 m: a driver call hangs"
-    assert lines[2].startswith("0    NVIDIA H200  unknown")
+    assert lines[2].startswith("0    H200  unknown")
 
 
 async def test_pids_that_are_not_ours_are_said(sglctl: Sglctl, control: FakeControl) -> None:

@@ -102,7 +102,7 @@ def test_gpus_show_whose_their_memory_is() -> None:
     lines = picture(snapshot("kimi"), gpus=gpus)
 
     assert "GPU 0  [#############-......] 103.1 of 151.4 GB  kimi-k2" in lines
-    assert "GPU 8  [#################!..] 134.2 of 151.4 GB  qwen3-32b" in lines
+    assert "GPU 8  [#################!..] 134.2 of 151.4 GB  qwen3-32b, 6.4 GB somebody else's" in lines
     assert "  3.2 of 151.4 GB  quarantined: Xid 79: the GPU has fallen off the bus" in lines[-1]
 
     blind = {**gpus, "sight": "blind", "reason": "a driver call\x1b hangs", "gpus": []}

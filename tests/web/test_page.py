@@ -169,8 +169,8 @@ def test_only_what_needs_a_look_is_open() -> None:
 def test_gpus_by_owner() -> None:
     told = text(page())
 
-    assert "125 of 141 GiB" in told
-    assert "6.0 GiB held by somebody else" in told
+    assert "134.2 of 151.4 GB" in told
+    assert "6.4 GB held by somebody else" in told
     assert "Xid 79: the GPU has fallen off the bus" in told
 
 
@@ -211,7 +211,7 @@ def test_who_was_given_up_before_a_launch_is_not_called_unstarted() -> None:
     """A missing program, as the checks before a start find it: there is no attempt to tell of."""
     failed = snapshot("kimi", "fatal", attempt=0, start=None, diagnosis=DiagnosisView("launch-failed", "no"))
     html = text(page(failed))
-    assert "It is fatal (launch-failed). Why, sglctl why kimi tells on the host." in html.replace("`", "")
+    assert "It is fatal (launch-failed). Why, sglctl why kimi tells on the host." in html
     assert "not been started" not in html
     assert "It has not been started yet." in text(page(snapshot("kimi", "stopped", attempt=0, start=None, exit=None)))
 
