@@ -197,7 +197,8 @@ class _Glance:
         self._longer: dict[int, Kind] = {}  # calm lines that a longer look has told
         self.others: list[int] = []  # lines that have to be read
         if len(self._kinds) < len(self._last):
-            others = [at for at, head in enumerate(self._heads) if head and head not in self._kinds]
+            unknown = self._last.keys() - self._kinds.keys()
+            others = list(itertools.compress(itertools.count(), map(unknown.__contains__, self._heads)))
             self._longer = {at: kind for at in others if (kind := kinds.of_line(pieces[at])) is not None}
             self.others = [at for at in others if at not in self._longer]
         self._longer_at = list(self._longer)

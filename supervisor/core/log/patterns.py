@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import re2
 
@@ -46,9 +46,40 @@ def compiled(pattern: str) -> Pattern:
     if needs_backtracking(pattern):
         return cast("Pattern", re.compile(pattern))
     try:
-        return cast("Pattern", re2.compile(pattern, _options()))
+        return _Linear(pattern)
     except re2.error as problem:
         raise ProfileError(f"cannot use the pattern {pattern!r}: {problem}") from problem
+
+
+class _Linear:
+    """A pattern of RE2, asked in bytes: its own layer for text counts letters for longer than RE2 looks for a match."""
+
+    def __init__(self, pattern: str) -> None:
+        self._regexp = re2.compile(pattern.encode(), _options())
+        self._groups = {name.decode(): number for name, number in self._regexp.groupindex.items()}
+
+    def match(self, text: str) -> Match | None:
+        data = text.encode()
+        found = self._regexp.match(data)
+        return None if found is None else _LinearMatch(data, found, self._groups)
+
+    def search(self, text: str) -> Match | None:
+        data = text.encode()
+        found = self._regexp.search(data)
+        return None if found is None else _LinearMatch(data, found, self._groups)
+
+
+class _LinearMatch(NamedTuple):
+    data: bytes
+    found: Any  # re2 has no types
+    groups: dict[str, int]
+
+    def groupdict(self) -> dict[str, str | None]:
+        spans = {name: self.found.span(number) for name, number in self.groups.items()}
+        return {name: self.data[begin:end].decode() if begin >= 0 else None for name, (begin, end) in spans.items()}
+
+    def end(self) -> int:
+        return len(self.data[: self.found.end()].decode())
 
 
 def any_of(texts: Iterable[str]) -> Pattern:

@@ -30,7 +30,7 @@ class _Compiled(msgspec.Struct, frozen=True):
         if rule.starts:
             if not text.startswith(rule.starts):
                 return None
-        elif rule.needles and not any(needle in text for needle in rule.needles):
+        elif rule.needles and not any(map(text.__contains__, rule.needles)):
             return None
         if self.pattern is None:
             return RuleMatch(rule.name, {})

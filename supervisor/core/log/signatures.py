@@ -29,7 +29,7 @@ class Compiled(msgspec.Struct, frozen=True):
 
     def in_text(self, text: str) -> Match | bool | None:
         """The match in a text, if it says what the signature means."""
-        if self.signature.needles and not any(needle in text for needle in self.signature.needles):
+        if self.signature.needles and not any(map(text.__contains__, self.signature.needles)):
             return None
         if self.unless is not None and self.unless.search(text):
             return None
