@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,54 +12,10 @@ import pytest
 from supervisor.edge.fdstore import DescriptorStore, left_behind, passed
 from supervisor.edge.notify import Notifier
 from supervisor.edge.process import exits
+from tests.edge.firstprocess import Systemd
 
 MARKER = "kimi:3:6f1d-0123456789abcdef"
 NAME = "leader/kimi/3/6f1d-0123456789abcdef"
-
-
-class Systemd:
-    """Holds descriptors as PID 1 does: by name, duplicates of its own, at most `room`."""
-
-    def __init__(self, folder: Path, room: int = 8) -> None:
-        self.path = str(folder / "notify")
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.bind(self.path)
-        self._socket.setblocking(False)
-        self._room = room
-        self.held: list[tuple[str, int]] = []
-        self.polled: list[str] = []
-
-    def listen(self) -> None:
-        """Do what the messages that have arrived want."""
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                data, descriptors, _, _ = socket.recv_fds(self._socket, 4096, 16)
-                self._heed(dict(line.split("=", 1) for line in data.decode().splitlines()), descriptors)
-
-    def _heed(self, fields: dict[str, str], descriptors: list[int]) -> None:
-        name = fields["FDNAME"]
-        assert ":" not in name
-        assert len(name) <= 255
-        if fields.get("FDSTOREREMOVE") == "1":
-            for held in [one for one in self.held if one[0] == name]:
-                self.held.remove(held)
-                os.close(held[1])
-        for descriptor in descriptors if fields.get("FDSTORE") == "1" else []:
-            if fields.get("FDPOLL") != "0":
-                self.polled.append(name)
-            if len(self.held) < self._room:
-                self.held.append((name, descriptor))
-            else:
-                os.close(descriptor)
-
-    def names(self) -> list[str]:
-        self.listen()
-        return [name for name, _ in self.held]
-
-    def close(self) -> None:
-        for _, descriptor in self.held:
-            os.close(descriptor)
-        self._socket.close()
 
 
 @pytest.fixture
@@ -97,6 +52,15 @@ def test_what_is_kept_is_held_until_it_is_forgotten(systemd: Systemd, pipe: tupl
 
     ours.forget(MARKER)
     assert systemd.names() == []
+
+
+def test_what_systemd_has_no_room_for_is_not_held(tmp_path: Path, pipe: tuple[int, int]) -> None:
+    small = Systemd(tmp_path, room=1)
+    ours = store(small)
+    ours.keep("a:1:x", pipe[0])
+    ours.keep("b:1:y", pipe[1])
+    assert small.names() == ["leader/a/1/x"]
+    small.close()
 
 
 def test_a_leader_that_ends_is_no_reason_to_drop_it(systemd: Systemd, pipe: tuple[int, int]) -> None:

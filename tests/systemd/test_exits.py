@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,15 @@ class Service:
             self.status,
         )
 
+    def wait_until_trapped(self, pid: int) -> None:
+        """The shell has come to its loop: it catches SIGUSR2, the second of its traps."""
+
+        def caught() -> int:
+            status = self.machine.path(f"/proc/{pid}/status").read_text()
+            return int(status.partition("SigCgt:")[2].split()[0], 16) >> (signal.SIGUSR2 - 1) & 1
+
+        until(caught, LIMIT_S, f"{pid} has set its traps", self.status)
+
     def reasons(self, server: str) -> list[str]:
         events = [json.loads(line) for line in self.ctl("events", server, "--json").splitlines()]
         return [event["reason"] for event in events if event["facet"] == "lifecycle"]
@@ -135,9 +145,11 @@ def gone(machine: Machine, pid: int) -> bool:
 def test_the_next_daemon_names_how_each_server_ended(service: Service) -> None:
     pids = {name: one["pid"] for name, one in service.servers().items()}
     until(lambda: service.held() == len(ENDS), LIMIT_S, "systemd holds one descriptor a server", service.status)
+    for pid in pids.values():
+        service.wait_until_trapped(pid)
     service.kill_daemon()
-    for name, (signal, _, _) in ENDS.items():
-        service.machine.ok("kill", f"-{signal}", str(pids[name]))
+    for name, (number, _, _) in ENDS.items():
+        service.machine.ok("kill", f"-{number}", str(pids[name]))
     for pid in pids.values():
         until(lambda pid=pid: gone(service.machine, pid), LIMIT_S, "init has reaped it", service.status)
 
