@@ -51,7 +51,8 @@ class Transition(msgspec.Struct, frozen=True):
     meaning: str
 
 
-RESTING = (State.STOPPED, State.FATAL, State.QUARANTINED)
+GIVEN_UP = (State.FATAL, State.QUARANTINED)  # the policy starts it no more
+RESTING = (State.STOPPED, *GIVEN_UP)
 WITHOUT_DEVICES = (State.STOPPED, State.FATAL)  # a quarantined server keeps its own: nobody knows whether they are free
 ALIVE = (State.STARTING, State.RUNNING, State.DRAINING, State.STOPPING)
 

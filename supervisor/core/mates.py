@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from supervisor.core.desk import Desk
 from supervisor.core.ending import Ender
-from supervisor.core.lifecycle import State
+from supervisor.core.lifecycle import GIVEN_UP, State
 from supervisor.core.restart import Disposition, Next
 from supervisor.events import MateFailed
 
@@ -26,7 +26,7 @@ class Mates:
         work on a server nobody ends it.
         """
         desk = self._desk
-        if not desk.goal_up or desk.paused or desk.state in (State.FATAL, State.QUARANTINED):
+        if not desk.goal_up or desk.paused or desk.state in GIVEN_UP:
             return
         follows = self._disposition(event)
         match desk.state:

@@ -6,7 +6,7 @@ from supervisor.actions import SignalTree
 from supervisor.core.course import Course
 from supervisor.core.desk import Desk
 from supervisor.core.ending import Ender
-from supervisor.core.lifecycle import ALIVE, State, Trigger
+from supervisor.core.lifecycle import ALIVE, GIVEN_UP, State, Trigger
 from supervisor.core.restart import Disposition, Next
 from supervisor.events import SignalRequested
 
@@ -22,9 +22,9 @@ class Requests:
     def start(self, by: str, *, force: bool) -> None:
         """Somebody wants it up; by force whatever the look at its devices finds."""
         reason = f"start asked by {by}"
-        if force or not self._desk.goal_up or self._desk.state in (State.FATAL, State.QUARANTINED):
+        if force or not self._desk.goal_up or self._desk.state in GIVEN_UP:
             self._course.claimer.force = force
-        if self._set_goal("up", reason) or self._desk.state in (State.FATAL, State.QUARANTINED):
+        if self._set_goal("up", reason) or self._desk.state in GIVEN_UP:
             self.begin(reason)
         elif self._desk.state is State.BACKOFF:
             self._course.claim(Disposition(Next.RELAUNCH, reason, self._desk.now))

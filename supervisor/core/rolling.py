@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import msgspec
 from msgspec.structs import replace
 
+from supervisor.core.lifecycle import GIVEN_UP
 from supervisor.snapshot import ServerSnapshot
 
 
@@ -126,7 +127,7 @@ def judge(before: int, snapshot: ServerSnapshot | None, missing: str) -> Done | 
     if snapshot.goal != "up":
         return Failed("somebody wants it down")
     lifecycle = snapshot.lifecycle
-    if lifecycle.value in ("fatal", "quarantined"):
+    if lifecycle.value in GIVEN_UP:
         return Failed(f"{lifecycle.value}: {lifecycle.reason}")
     if lifecycle.value == "stopped" and snapshot.maintenance is not None:
         return Failed(f"it is held back: {lifecycle.reason}")

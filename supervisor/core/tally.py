@@ -16,6 +16,7 @@ import msgspec
 from supervisor.actions import AnyAction
 from supervisor.core.gpus.views import GpusView
 from supervisor.core.histogram import Histogram, histogram, observe
+from supervisor.core.lifecycle import ALIVE
 from supervisor.core.phasetimes import phase_seconds
 from supervisor.core.reasons import Reason, reason_of
 from supervisor.core.traffic import HostTraffic, Meter, Traffic, together
@@ -36,7 +37,6 @@ RELEASE_BUCKETS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 PHASE_BUCKETS_S = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 2400.0, 3600.0)
 
 _UNDER_WAY = ("starting", "draining", "stopping")
-_ALIVE = ("starting", "running", "draining", "stopping")
 _UNUSABLE = ("stalled", "dead")
 
 
@@ -108,7 +108,7 @@ class Tally:
             self._stalled[snapshot.name] = snapshot.attempt
         if snapshot.attempt > account.attempt:
             _count_start(account, snapshot)
-        if account.ended < snapshot.attempt and snapshot.lifecycle.value not in _ALIVE:
+        if account.ended < snapshot.attempt and snapshot.lifecycle.value not in ALIVE:
             _count_end(account, snapshot, stalled=self._stalled.get(snapshot.name) == snapshot.attempt)
         self._count_release(account, snapshot, now)
         _count_ready(account, snapshot)

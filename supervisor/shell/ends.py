@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from supervisor.actions import Announce
 from supervisor.api.control import Request
 from supervisor.core.fleet.ends import by_need, dependants, in_the_way
-from supervisor.core.lifecycle import State
+from supervisor.core.lifecycle import GIVEN_UP, State
 from supervisor.core.restart import Next
 from supervisor.events import MateFailed, RestartRequested, StartRequested, StopRequested
 from supervisor.shell import clock
@@ -18,8 +18,6 @@ from supervisor.shell.fleet import FleetKeeper
 from supervisor.shell.hub import Hub
 from supervisor.shell.loop import ServerLoop
 from supervisor.snapshot import IncidentView
-
-_GIVEN_UP = (State.FATAL, State.QUARANTINED)
 
 
 class Ends:
@@ -168,7 +166,7 @@ def _failure(loop: ServerLoop, change: Announce, now: float) -> MateFailed | Non
     snapshot, follows = loop.snapshot(), loop.server.follows
     if snapshot.goal != "up" or snapshot.maintenance is not None:
         return None  # its end is somebody's work
-    if change.after in _GIVEN_UP:
+    if change.after in GIVEN_UP:
         return MateFailed(loop.name, change.reason)
     ended = change.after == State.RECLAIMING and change.before in (State.STOPPING, State.STARTING)
     if not ended or not _own(snapshot.incidents, change.attempt):

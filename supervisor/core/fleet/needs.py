@@ -9,9 +9,8 @@ import msgspec
 
 from supervisor.config.groups import Ties
 from supervisor.core.fleet.member import Member
-from supervisor.core.lifecycle import State
+from supervisor.core.lifecycle import GIVEN_UP, State
 
-_GIVEN_UP = (State.FATAL, State.QUARANTINED)
 # Whoever is asked for along with it may be told a moment later: one request follows the other.
 SETTLE_S = 0.5
 
@@ -54,7 +53,7 @@ def needs(ties: Ties, members: Mapping[str, Member], held: Collection[str], wait
 
 def in_vain(ties: Ties, members: Mapping[str, Member]) -> bool:
     """Whether one that it requires has been given up: whatever else it waits for, its start comes to nothing."""
-    return any(members[name].state in _GIVEN_UP for name in ties.requires if name in members)
+    return any(members[name].state in GIVEN_UP for name in ties.requires if name in members)
 
 
 def _required(name: str, other: Member | None, held: bool) -> Admission:
@@ -64,7 +63,7 @@ def _required(name: str, other: Member | None, held: bool) -> Admission:
         return Wait(f"waits for {name}, which it requires and which is about to end")
     if other.healthy:
         return Go()
-    if other.state in _GIVEN_UP:
+    if other.state in GIVEN_UP:
         return Refuse(f"not started: it requires {name}, which is {other.state}: {other.reason}")
     if not other.wanted:
         return Wait(f"waits for {name}, which it requires and which nobody wants up")
@@ -75,7 +74,7 @@ def _not_settled(other: Member, held: bool, waited_s: float) -> str:
     """Why the other is neither healthy nor given up, "" when it is."""
     if held:
         return f"waits for {other.name}, which is about to end"
-    if other.state in (State.RUNNING, *_GIVEN_UP):
+    if other.state in (State.RUNNING, *GIVEN_UP):
         return ""
     if other.state is State.STOPPED and (waited_s >= SETTLE_S or other.wanted):
         return ""  # it will not start by itself
