@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import threading
 from collections.abc import Sequence
 
 import anyio
 
 from supervisor import __version__
 from supervisor.config import Config, ConfigError, load, understand
-from supervisor.shell import logs
+from supervisor.shell import clock, logs
 from supervisor.shell.daemon import Daemon, StartupProblem
 from supervisor.shell.upgrade.books import Upgrades
 from supervisor.shell.upgrade.handover import Handover, received
@@ -20,6 +21,7 @@ from supervisor.shell.upgrade.trial import own_command
 DEFAULT_CONFIG = "/etc/sglang-supervisor/supervisor.toml"
 EXIT_CONFIG = 2
 EXIT_AFTER_UPGRADE = 1
+_STUCK_LIMIT_S = 1.0
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -56,10 +58,23 @@ def serve_and_upgrade(config: Config, path: str, *, autostart: bool, left: Hando
         close_log = logs.configure(file=config.daemon.log_file)
         daemon = Daemon(config, path, autostart=autostart, upgrades=upgrades)
         status = serve_until_ended(daemon, left)
-        if upgrades.next is None:
-            return status
         close_log()
+        if upgrades.next is None:
+            _leave_stuck(status)
+            return status
         left, config = upgrades.execute(), daemon.answers.config()
+
+
+def _leave_stuck(status: int) -> None:
+    """End here when a thread is in a call that does not return: the interpreter would wait for it without limit."""
+    others = [one for one in threading.enumerate() if one is not threading.main_thread() and not one.daemon]
+    until = clock.monotonic() + _STUCK_LIMIT_S
+    for one in others:
+        one.join(max(0.0, until - clock.monotonic()))
+    if any(one.is_alive() for one in others):
+        sys.stderr.write("sglsup: ends without waiting for a disk that does not answer\n")
+        sys.stderr.flush()
+        os._exit(status)
 
 
 def serve_until_ended(daemon: Daemon, left: Handover | None = None) -> int:

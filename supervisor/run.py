@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple, TextIO, cast
 
 import anyio
+import anyio.to_thread
 
 from supervisor.api.lastwords import last_words
 from supervisor.api.words import is_healthy
@@ -132,7 +133,7 @@ class Run:
         with anyio.move_on_after(LAST_WORDS_S):
             await self._news()
         self._report.end()
-        return self._outcome or _judged(self._snapshot()) or Outcome(EXIT_STOPPED)
+        return self._outcome or await _judged(self._snapshot()) or Outcome(EXIT_STOPPED)
 
     async def _hang_up(self) -> None:
         """A closed terminal ends a run like Ctrl-C does: its server must not live on unseen."""
@@ -150,7 +151,7 @@ class Run:
             if self._once and is_healthy(snapshot):
                 self._outcome = Outcome(EXIT_STOPPED, f"{snapshot.name} works: {snapshot.lifecycle.reason}")
             else:
-                self._outcome = _judged(snapshot) or (await self._obstructed() if self._once else None)
+                self._outcome = await _judged(snapshot) or (await self._obstructed() if self._once else None)
         self._daemon.ask_to_end("the end of the run")
 
     async def _obstructed(self) -> Outcome | None:
@@ -183,20 +184,20 @@ class Run:
         return snapshot
 
 
-def _judged(snapshot: ServerSnapshot) -> Outcome | None:
+async def _judged(snapshot: ServerSnapshot) -> Outcome | None:
     """None while there is something to wait for."""
     match snapshot.lifecycle.value:
         case "fatal":
-            return Outcome(EXIT_FATAL, f"{snapshot.name} was given up: {_cause(snapshot)}")
+            return Outcome(EXIT_FATAL, f"{snapshot.name} was given up: {await _cause(snapshot)}")
         case "quarantined":
-            return Outcome(EXIT_QUARANTINED, f"{snapshot.name} is quarantined: {_cause(snapshot)}")
+            return Outcome(EXIT_QUARANTINED, f"{snapshot.name} is quarantined: {await _cause(snapshot)}")
         case "stopped" if snapshot.goal == "down" and snapshot.attempt:
             return Outcome(EXIT_STOPPED)
         case _:
             return None
 
 
-def _cause(snapshot: ServerSnapshot) -> str:
+async def _cause(snapshot: ServerSnapshot) -> str:
     """Reason, cause, evidence and remedy in one line, none twice; the log's last line and path when none names it."""
     told, diagnosis = [snapshot.lifecycle.reason], snapshot.diagnosis
     if diagnosis is not None and diagnosis.confidence >= _WORTH_TELLING:
@@ -205,9 +206,16 @@ def _cause(snapshot: ServerSnapshot) -> str:
         told += [f"{where}{_excerpt(diagnosis.evidence)}"] if diagnosis.evidence not in told[0] else []
         told += [f"what to change: {diagnosis.remedy}"] if diagnosis.remedy not in told[0] else []
     elif snapshot.log_path:
-        told += [f"its log ends with: {line}" for line in last_words(snapshot.log_path)[-1:]]
+        told += [f"its log ends with: {line}" for line in (await _last_words(snapshot.log_path))[-1:]]
         told.append(f"its log is {snapshot.log_path}")
     return "".join(letter if letter.isprintable() else "?" for letter in "; ".join(told))
+
+
+async def _last_words(path: str) -> Sequence[str]:
+    """None when the log's disk does not answer: the outcome is told without them."""
+    with anyio.move_on_after(LAST_WORDS_S):
+        return await anyio.to_thread.run_sync(last_words, path, abandon_on_cancel=True)
+    return ()
 
 
 def _excerpt(text: str) -> str:

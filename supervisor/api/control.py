@@ -73,6 +73,7 @@ class DaemonInfo(msgspec.Struct, frozen=True):
     log_path: str = ""
     upgrades: int = 0  # in the life of this process
     upgrade_problem: str = ""  # why the last one has left the old code in place
+    state_problem: str = ""  # why not all that the next daemon must know is on disk
     routers: tuple[RouterFacts, ...] = ()
     rolling: str = ""
 

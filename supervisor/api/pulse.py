@@ -40,5 +40,6 @@ class Pulse(msgspec.Struct, frozen=True):
     accounts: Mapping[str, Account] = {}
     xids: Mapping[str, int] = {}
     host: HostTraffic = HostTraffic()
+    state_problem: str = ""  # why not all that the next daemon must know is on disk
     processes: Mapping[str, int] = {}  # of servers that have any
     log_lag_bytes: Mapping[str, int] = {}  # of logs that are being read

@@ -45,13 +45,15 @@ def status(client: Client, options: Namespace) -> int:
     answer = client.get("/v1/servers" if options.json else "/v1/status")
     shown, unknown = _select(answer["servers"], options.names)
     if options.json:
-        say(as_json({"at": answer["at"], "servers": shown, "starts": answer.get("starts")}))
+        say(as_json({key: answer.get(key) for key in ("at", "starts", "state_problem")} | {"servers": shown}))
         for name in unknown:
             complain(f"{name}: ERROR (no such process)")
     else:
         _print_rows(shown, unknown)
         if sys.stdout.isatty() and answer.get("starts"):
             say(starts_line(answer["starts"]))
+        if answer.get("state_problem"):
+            complain(f"WARNING: {answer['state_problem']}")
     for name in unknown:
         complain_unknown(name, [server["name"] for server in answer["servers"]])
     if unknown:

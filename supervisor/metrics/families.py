@@ -70,6 +70,9 @@ LOOP_OVERDUE = _gauge(
 WATCHDOG_TIME = _gauge("watchdog_ping_timestamp_seconds", "When systemd's watchdog was last fed; absent without one.")
 CONFIG_OK = _gauge("config_last_reload_successful", "Whether the configuration was last read without errors.")
 CONFIG_TIME = _gauge("config_last_reload_success_timestamp_seconds", "When the configuration in force was read.")
+STATE_WRITTEN = _gauge(
+    "state_written", "Whether all that the next daemon must know is on disk; 0 while the disk refuses or hangs."
+)
 DISK_FREE = _gauge("disk_free_bytes", "Space left for our files, looked at once a minute.", "use")
 DISK_SIZE = _gauge("disk_size_bytes", "Size of the file system of our files.", "use")
 ADOPTIONS = _counter("adoptions", "Servers of an earlier daemon: adopted alive, or gone meanwhile.", "result")

@@ -180,6 +180,7 @@ class Answers:
             upgrades=self._parts.upgrades.number,
             upgrade_problem=self._parts.upgrades.problem,
             routers=self._parts.routing.facts(),
+            state_problem=self._parts.pulse.state_problem,
             rolling=summary(self._parts.rolling.last) if self._parts.rolling.last is not None else "",
         )
 
@@ -212,6 +213,8 @@ class Answers:
     def _under_way(self) -> str:
         if self._parts.ending.is_set():
             return "the daemon ends"
+        if problem := self._parts.pulse.state_problem:
+            return f"{problem}: the new code would go by what is on disk"
         if self._parts.changes.busy:
             return "a change of the configuration is under way; try again when it is done"
         if self._parts.rolling.last is not None and self._parts.rolling.last.state is RollState.RUNNING:

@@ -19,9 +19,9 @@ from anyio.abc import TaskGroup
 from supervisor import __version__
 from supervisor.actions import Announce
 from supervisor.api import serve
-from supervisor.config import CgroupUse, Config
+from supervisor.config import CgroupUse, Config, ServerConfig
 from supervisor.core.fleet.ends import by_need
-from supervisor.core.lifecycle import RESTING, WITHOUT_DEVICES, State
+from supervisor.core.lifecycle import WITHOUT_DEVICES, State
 from supervisor.core.traffic import HostTraffic
 from supervisor.edge.cgroup import find_cgroup_root
 from supervisor.edge.fdstore import DescriptorStore, left_behind
@@ -53,7 +53,7 @@ from supervisor.shell.hub import Hub
 from supervisor.shell.pulse import PulseKeeper
 from supervisor.shell.reload import reload
 from supervisor.shell.rolling import Rolling, Site
-from supervisor.shell.roster import Roster
+from supervisor.shell.roster import ChangeProblem, Roster, rests
 from supervisor.shell.routing import Routing
 from supervisor.shell.service import Service
 from supervisor.shell.socketfile import SocketFile
@@ -63,10 +63,12 @@ from supervisor.shell.trees import TreeStore, boot_id
 from supervisor.shell.upgrade.books import Upgrades
 from supervisor.shell.upgrade.handover import Handover
 from supervisor.shell.views import Views
+from supervisor.shell.writer import THREADS, StateWriter
 from supervisor.snapshot import RouterView, ServerSnapshot
 
 log = structlog.get_logger()
 
+STATE_WRITTEN = "all that the next daemon must know is on disk again"
 _SETTLE_LIMIT_S = 15.0  # for a spawn, or evidence, that an upgrade would break off
 _COUNTED = ("lifecycle", "goal", "readiness", "verdict")  # facets whose changes begin or end what the tally counts
 
@@ -97,6 +99,7 @@ class Daemon:
         self._upgrades = upgrades or Upgrades()
         self._left = self._upgrades.received
         self._events = EventLog(self._started, self._left.events if self._left is not None else ())
+        self._writer = StateWriter(self._tell_state, threads=THREADS)
         self._ending = anyio.Event()
         self._notifier = Notifier(os.environ)
         self._leaving = False  # the servers go on without us: the next daemon adopts them
@@ -131,7 +134,7 @@ class Daemon:
                 for server in self._config.servers.values():
                     if inherited[server.name].saved is not None:
                         self._inherited.add(server.name)
-                    await roster.add(server, inherited[server.name])
+                    await self._seat(server, inherited[server.name])
                 bound = self._upgrades.bound = await self._bindings()
                 served = await stack.enter_async_context(serve.serving(bound))
                 for what, work in (
@@ -182,6 +185,7 @@ class Daemon:
                 seen = await self._hub.changed(seen)
         await self._hooks.last_words()
         self._roster.save()
+        await self._writer.flush()
         self._upgrades.pack(self._events.records())
 
     async def _open(self, stack: AsyncExitStack) -> Host:
@@ -189,14 +193,17 @@ class Daemon:
         state = Path(daemon.state_dir)
         # Before the first child. After an upgrade systemd's numbers are those of the first start, and others' by now.
         left = left_behind(os.environ, os.getpid()) if self._left is None else {}
+        stack.push_async_callback(self._writer.close)  # what is told at the very end is written as well
         journal = stack.enter_context(Journal(str(state / "journal.db")))
         wanted = daemon.cgroups is CgroupUse.AUTO
         cgroups = await anyio.to_thread.run_sync(find_cgroup_root, _label(state)) if wanted else None
         if cgroups is not None:
             stack.callback(cgroups.remove)
-        self._pulse = PulseKeeper(state, Path(daemon.log_dir), self._overdue_s, self._host_traffic)
-        self._devices = Devices(state, lambda pid: server_of(pid, self._places), self._hub.publish)
-        self._routing = Routing(self._config)
+        self._pulse = PulseKeeper(state, Path(daemon.log_dir), self._overdue_s, self._host_traffic, self._writer)
+        self._devices = Devices(
+            *(state, lambda pid: server_of(pid, self._places), self._hub.publish), writer=self._writer
+        )
+        self._routing = Routing(self._config, self._writer)
         self._hooks = Hooks(state / "hooks", await stack.enter_async_context(Messenger()), daemon.hooks)
         watch = await stack.enter_async_context(watcher())
         if watch.problem:
@@ -220,6 +227,7 @@ class Daemon:
             routing=self._routing,
             evidence_dir=state / "evidence",
             records_exits=not await kernel_tells() if self._record_exits is None else self._record_exits,
+            writer=self._writer,
             heard=self._pulse.hear,
         )
 
@@ -234,6 +242,7 @@ class Daemon:
         self._rolling = Rolling(
             *(roster, self._changes, site, self._hub, state / "rolling.json"),
             *(self._states.boot_id, self._tell_rolling),
+            writer=self._writer,
         )
         return Answers(
             Parts(
@@ -274,6 +283,12 @@ class Daemon:
             raise StartupProblem(str(problem)) from None
         self._adoptions.update(filter(None, (one.outcome for one in found.values())))
         return found
+
+    async def _seat(self, server: ServerConfig, inherited: Inheritance) -> None:
+        try:
+            await self._roster.add(server, inherited)
+        except ChangeProblem as problem:
+            raise StartupProblem(f"cannot start: {problem}") from None
 
     def _overdue_s(self) -> float:
         return self._roster.overdue_s()
@@ -324,11 +339,11 @@ class Daemon:
         wanted = [loop for loop in self._roster.loops() if loop.snapshot().goal == "up"]
         await self._ends.stop_all("shutdown")
         seen = -1
-        while any(loop.server.state not in RESTING for loop in self._roster.loops()):
+        while not all(map(rests, self._roster.loops())):
             seen = await self._hub.changed(seen)
         for loop in wanted:
             if loop.server.state is not State.QUARANTINED:
-                self._states.remove(loop.name)
+                self._roster.forget(loop.name)
 
     # --- signals and systemd -------------------------------------------------------------------------------------
 
@@ -394,6 +409,17 @@ class Daemon:
 
     def _tell_rolling(self, server: str, before: str, after: str, reason: str) -> None:
         self._events.add(clock.now(), server, "rolling", before, after, reason, 0)
+        self._hub.publish()
+
+    def _tell_state(self, problem: str) -> None:
+        """The disk of the state directory refuses or does not answer; "": all is written again."""
+        if problem:
+            log.warning("state", problem=problem)
+        else:
+            log.info("state", reason=STATE_WRITTEN)
+        self._events.add(
+            clock.now(), "", "state", "", "unwritten" if problem else "written", problem or STATE_WRITTEN, 0
+        )
         self._hub.publish()
 
     def _settle(self, server: str, change: Announce) -> None:

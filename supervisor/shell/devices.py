@@ -9,10 +9,10 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import anyio
-import anyio.to_thread
 import msgspec
 import structlog
 
@@ -26,6 +26,7 @@ from supervisor.edge.gpu.feed import GpuFeed
 from supervisor.events import DevicesChecked
 from supervisor.shell import clock
 from supervisor.shell.owners import LIMIT_S, Owners
+from supervisor.shell.writer import StateWriter
 from supervisor.smallfile import UnusableFileError, read_json, replace_bytes
 from supervisor.snapshot import ServerSnapshot
 
@@ -46,9 +47,11 @@ class Devices:
         server_of: Callable[[int], str],
         changed: Callable[[], None],
         identify_limit_s: float = LIMIT_S,
+        writer: StateWriter | None = None,
     ) -> None:
         self._path = state_dir / "devices.json"
         self._changed = changed
+        self._writer = writer or StateWriter()
         self._book = DeviceBook(Rules(), wall_offset_s=time.time() - time.monotonic(), now=clock.monotonic())
         self._feed: GpuFeed | None = None
         self._asked_at = 0.0
@@ -70,7 +73,7 @@ class Devices:
                 tasks.start_soon(self._store_for_ever, name="gpus: store")
                 await self._read()
         finally:
-            self._write(self._records())
+            self._store()
 
     async def _read(self) -> None:
         async with GpuFeed() as feed:
@@ -225,17 +228,16 @@ class Devices:
             with anyio.move_on_after(_STORE_EVERY_S):
                 await self._store_now.wait()
             self._store_now = anyio.Event()
-            await anyio.to_thread.run_sync(self._write, self._records())
+            self._store()
+
+    def _store(self) -> None:
+        """Have what the next daemon must know written down, when that is news."""
+        if (records := self._records()) != self._stored:
+            self._writer.ask(self._path, partial(self._write, records), "what is known of devices is in memory only")
 
     def _write(self, records: bytes) -> None:
-        if records == self._stored:
-            return
-        try:
-            replace_bytes(self._path, records, durable=True)
-        except OSError as problem:
-            log.warning("state", problem=f"cannot write {self._path}: {problem.strerror}; kept in memory only")
-        else:
-            self._stored = records
+        replace_bytes(self._path, records, durable=True)
+        self._stored = records
 
 
 def _passes(found: DevicesChecked) -> bool:

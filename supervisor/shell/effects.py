@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import signal
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -28,7 +30,7 @@ from supervisor.actions import (
 from supervisor.config import EnvironmentRefusedError, ServerConfig, started_with
 from supervisor.core.settings import Settings
 from supervisor.edge import evidence, listener
-from supervisor.edge.process import Tree, spawn
+from supervisor.edge.process import SpawnPlan, Tree, spawn
 from supervisor.events import (
     AnyEvent,
     Exited,
@@ -48,12 +50,15 @@ from supervisor.shell import clock
 from supervisor.shell.dossier import Dossier
 from supervisor.shell.gate import Gate
 from supervisor.shell.guard import Report, guarded
+from supervisor.shell.history import COST as LESSON_COST
 from supervisor.shell.host import Host
 from supervisor.shell.logfeed import LogFeed
 from supervisor.shell.plan import not_prepared, planned
 from supervisor.shell.premises import Premises
 from supervisor.shell.tidy import tidy
+from supervisor.shell.trees import COST as NOTE_COST
 from supervisor.shell.watch import ServerWatch
+from supervisor.shell.writer import Change
 from supervisor.snapshot import ServerSnapshot
 
 _EXIT_NEWS_S = 2.0
@@ -61,6 +66,7 @@ _KILL_LIMIT_S = 20.0
 _LOOK_EVERY_S = 5.0
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal.SIGHUP)
 _RECALL_LIMIT_S = 1.0
+_NOTE_LIMIT_S = 5.0  # for the disks that a start needs; its log's is asked with the same patience at the spawn
 _FREEZE_LIMIT_S = 2.0  # one stuck in the kernel never freezes, and is killed all the same as far as it goes
 
 
@@ -97,6 +103,7 @@ class Effects:
         self._looked_at = 0.0
         self._oom_kills = 0
         self._premises = Premises(config, settings, facts, host)
+        self._planning = anyio.CapacityLimiter(1)  # a thread that hangs must not use up those that others wait for
         self._gate = Gate(config.name, host.hooks.of(config.hooks), host.hooks.outputs, tasks, report_bug)
 
     @property
@@ -153,28 +160,46 @@ class Effects:
     async def _make(self, action: Spawn) -> None:
         gpus = self._host.devices.leased(self._settings.name)
         try:
-            plan = await anyio.to_thread.run_sync(planned, self._config, self._host, action.attempt, gpus)
+            plan = await self._plan(action.attempt, gpus)
             cgroup = self._host.cgroups.server(self._settings.name) if self._host.cgroups else None
             if cgroup:
                 await anyio.to_thread.run_sync(cgroup.prepare)
             # Noted before it exists: a daemon that dies in between must not leave what the next one cannot find.
             note = Spawned(action.attempt, 0, cgroup=cgroup.path if cgroup else "", log_path=plan.log_path)
-            await anyio.to_thread.run_sync(self._host.trees.put, plan.server, plan.marker, note, gpus)
+            await self._host.writer.made(self._note(plan.marker, note, gpus), _NOTE_LIMIT_S)
         except (EnvironmentRefusedError, OSError) as problem:
+            if isinstance(problem, TimeoutError):
+                self._forget_tree()  # the note may be written yet
             await self._post(not_prepared(action.attempt, problem))
             return
         self._dossier.began(plan.environment)
         made = await spawn(plan, cgroup)
         if isinstance(made, SpawnFailed):
-            self._host.trees.remove(plan.server)
+            self._forget_tree()
             await self._post(made)
             return
-        with contextlib.suppress(OSError):  # a full disk: the note from before the spawn finds the tree as well
-            recorder = made.recorder.pid if made.recorder is not None else 0
-            note_tree = partial(self._host.trees.put, plan.server, plan.marker, made.spawned, gpus)
-            await anyio.to_thread.run_sync(note_tree, recorder, started_with(self._config))
+        recorder = made.recorder.pid if made.recorder is not None else 0
+        # A full disk, or one that hangs: the note from before the spawn finds the tree as well.
+        await self._host.writer.tried(self._note(plan.marker, made.spawned, gpus, recorder, started_with(self._config)))
         await self._post(made.spawned)
         self.take(made)
+
+    async def _plan(self, attempt: int, gpus: tuple[int, ...]) -> SpawnPlan:
+        make = partial(planned, self._config, self._host, attempt, gpus)
+        with anyio.move_on_after(_NOTE_LIMIT_S):
+            return await anyio.to_thread.run_sync(make, abandon_on_cancel=True, limiter=self._planning)
+        why = f"the disk has not answered within {_NOTE_LIMIT_S:g} s"
+        raise TimeoutError(errno.ETIMEDOUT, why, str(self._host.log_path(self._settings.name, attempt)))
+
+    def _note(self, marker: str, spawned: Spawned, *more: Any) -> Change:
+        """Have it noted which tree lives, or is about to."""
+        trees, name = self._host.trees, self._settings.name
+        return self._host.writer.ask(trees.path(name), partial(trees.put, name, marker, spawned, *more), NOTE_COST)
+
+    def _forget_tree(self) -> None:
+        """No tree of this server lives, and none is about to."""
+        trees, name = self._host.trees, self._settings.name
+        self._host.writer.ask(trees.path(name), partial(trees.clear, name), NOTE_COST)
 
     def take(self, tree: Tree, offset: int = 0) -> None:
         """Have the tree's log read from `offset` on, its processes watched, its exit told."""
@@ -278,7 +303,7 @@ class Effects:
         tree.close()
         if tree.cgroup:
             await anyio.to_thread.run_sync(tree.cgroup.remove)
-        self._host.trees.remove(tree.server)
+        self._forget_tree()
         self._host.store.forget(tree.marker)
         self._tree = self._feed = self._watch = None
         await tidy(self._profile.leftovers, self._config, tree.known_pids)
@@ -321,7 +346,11 @@ class Effects:
         await self._post(judged)
 
     async def _remember(self, action: Remember) -> None:
-        await anyio.to_thread.run_sync(self._host.history.add, self._settings.name, action.record)
+        history, name = self._host.history, self._settings.name
+        history.add(name, action.record)
+        await self._host.writer.tried(
+            self._host.writer.ask(history.path(name), partial(history.write, name), LESSON_COST)
+        )
 
     # --- watching ------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from supervisor.actions import StartRecord
 from supervisor.smallfile import UnusableFileError, read_json, replace_json
 
 KEPT = 100
+COST = "its last healthy start teaches nothing yet"  # what a history that cannot be written costs
 
 log = structlog.get_logger()
 
@@ -19,22 +20,26 @@ class HistoryStore:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._unwritten: dict[str, list[StartRecord]] = {}
 
     def read(self, server: str) -> tuple[StartRecord, ...]:
         """The starts of a server, oldest first. What cannot be read is moved aside and said."""
         try:
-            return read_json(self._path(server), tuple[StartRecord, ...]) or ()
+            return read_json(self.path(server), tuple[StartRecord, ...]) or ()
         except UnusableFileError as problem:
             log.warning("history", problem=str(problem))
             return ()
 
     def add(self, server: str, record: StartRecord) -> None:
-        """One more healthy start. A full disk loses it, with a word in the log."""
-        path = self._path(server)
-        try:
-            replace_json(path, (*self.read(server), record)[-KEPT:])
-        except OSError as problem:
-            log.warning("history", problem=f"cannot write {path}: {problem.strerror}; this start teaches nothing")
+        """One more healthy start, for the next `write`."""
+        self._unwritten.setdefault(server, []).append(record)
 
-    def _path(self, server: str) -> Path:
+    def write(self, server: str) -> None:
+        """Write down what was added, as fast as the disk is. OSError when it refuses: the next `write` has it then."""
+        added = tuple(self._unwritten.get(server, ()))  # more may come meanwhile
+        replace_json(self.path(server), (*self.read(server), *added)[-KEPT:])
+        del self._unwritten[server][: len(added)]
+
+    def path(self, server: str) -> Path:
+        """Where the server's history is."""
         return self._directory / f"{server}.json"

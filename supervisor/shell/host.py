@@ -22,6 +22,7 @@ from supervisor.shell.hub import Hub
 from supervisor.shell.portbook import PortBook
 from supervisor.shell.routing import Routing
 from supervisor.shell.trees import TreeStore
+from supervisor.shell.writer import StateWriter
 
 
 @dataclass
@@ -48,6 +49,7 @@ class Host:
     kernel_heard: bool = False  # the kernel's log is read: what it does not tell has not happened
     ports: PortBook = field(default_factory=PortBook)
     routing: Routing = field(default_factory=Routing)
+    writer: StateWriter = field(default_factory=StateWriter)
     findings: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of each server's last preflight
     heard: Callable[[str, AnyEvent | AnyAction], None] = lambda _, __: None  # counts what passes through a mailbox
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import anyio
 import anyio.lowlevel
@@ -28,6 +28,10 @@ _SAVED_WITH = ("goal", "lifecycle", "maintenance")
 log = structlog.get_logger()
 
 
+async def _nothing_to_save(_: Server) -> None:
+    pass
+
+
 def to_be_saved(event: AnyEvent, actions: list[AnyAction]) -> bool:
     """Whether the server's record is written before the actions are carried out."""
     return isinstance(event, _SAVED_AFTER) or any(
@@ -43,7 +47,7 @@ class ServerLoop:
         server: Server,
         host: Host,
         announce: Callable[[str, Announce], None],
-        save: Callable[[Server], None] = lambda _: None,
+        save: Callable[[Server], Awaitable[None]] = _nothing_to_save,
     ) -> None:
         self.server = server
         self.name = server.settings.name
@@ -57,6 +61,7 @@ class ServerLoop:
         self._snapshot: ServerSnapshot | None = None
         self._no_tick_before = 0.0
         self._before_tick: int | None = None  # events that are still handled before a tick that is due
+        self.settled = True  # all that was decided has been carried out, as far as it can be at once
 
     def snapshot(self) -> ServerSnapshot:
         """The facts as of the last event; made when asked for, kept until the next event."""
@@ -82,7 +87,7 @@ class ServerLoop:
         """Put an event into the mailbox and wait until it has been handled."""
         handled = anyio.Event()
         if await self._put(event, handled):
-            await handled.wait()  # bounded by the loop itself, which never waits
+            await handled.wait()  # bounded by the loop itself, which waits for nothing but a save, for its limit
 
     async def _put(self, event: AnyEvent, handled: anyio.Event | None) -> bool:
         """False when the loop has ended: so does the daemon, and nobody takes events any more."""
@@ -111,12 +116,14 @@ class ServerLoop:
 
     async def _turn(self) -> None:
         event, handled = await self._next()
+        self.settled = False
         try:
-            self._handle(event)
+            await self._handle(event)
         except Exception as bug:  # noqa: BLE001 - whatever it is, all servers depend on this loop and its siblings
             if isinstance(event, Ticked):  # it stays due; no other event may put off what is due
                 self._no_tick_before = clock.monotonic() + _BUG_PAUSE_S
             self.report_bug(f"handling {type(event).__name__}", bug)
+        self.settled = True
         if handled is not None:
             handled.set()
 
@@ -150,15 +157,18 @@ class ServerLoop:
             return await self._receive.receive()
         return Ticked(), None
 
-    def _handle(self, event: AnyEvent) -> None:
+    async def _handle(self, event: AnyEvent) -> None:
         moment = clock.now()
         actions = self.server.handle(event, moment.monotonic)
         self._snapshot = None
         if not isinstance(event, LogGrew) and (actions or not isinstance(event, Ticked)):
             self._record("event", event, moment)
-        if to_be_saved(event, actions):
-            self._save(self.server)  # before anything is carried out: see shell/states.py
+        if saved := to_be_saved(event, actions):
+            with anyio.CancelScope(shield=True):  # what was decided is carried out; bounded by shell/writer.py
+                await self._save(self.server)  # before anything is carried out: see shell/states.py
         self._perform_all(actions, moment)
+        if saved and not actions:
+            self._host.hub.publish()  # somebody may wait for `settled`
         self._host.heard(self.name, event)  # last: a bug in counting must cost no action
 
     def _perform_all(self, actions: list[AnyAction], moment: Clock) -> None:

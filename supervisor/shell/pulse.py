@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -22,10 +23,14 @@ from supervisor.core.traffic import HostTraffic
 from supervisor.events import AnyEvent
 from supervisor.shell import clock
 from supervisor.shell.dossier import engine_version
+from supervisor.shell.writer import Change, StateWriter
 from supervisor.smallfile import UnusableFileError, read_json, replace_bytes
 from supervisor.snapshot import ServerSnapshot
 
 log = structlog.get_logger()
+
+Given = TypeVar("Given")
+Found = TypeVar("Found")
 
 PERIOD_S = 5.0
 DISK_EVERY = 12  # periods
@@ -53,9 +58,12 @@ class PulseKeeper:
         log_dir: Path,
         overdue_s: Callable[[], float],
         host: Callable[[], HostTraffic] = HostTraffic,
+        writer: StateWriter | None = None,
     ) -> None:
         self._path = state_dir / "tally.json"
         self._state_dir, self._log_dir = state_dir, log_dir
+        self._writer = writer or StateWriter()
+        self._looks = anyio.CapacityLimiter(1)  # a thread that hangs must not use up those that others wait for
         self._overdue_s, self._host, self._host_stored = overdue_s, host, HostTraffic()
         self._shown = self._restored()
         self._tally = Tally(msgspec.convert(msgspec.to_builtins(self._shown), SavedTally))
@@ -90,6 +98,11 @@ class PulseKeeper:
 
     # --- what readers ask ----------------------------------------------------------------------------------------
 
+    @property
+    def state_problem(self) -> str:
+        """Why not all that the next daemon must know is on disk."""
+        return self._writer.problem
+
     def pulse(self, names: Collection[str]) -> Pulse:
         """Everything, of the servers that are configured; counters as of the last store."""
         return Pulse(
@@ -103,6 +116,7 @@ class PulseKeeper:
             accounts={name: account for name, account in self._shown.servers.items() if name in names},
             xids=self._shown.xids,
             host=self._shown.host,
+            state_problem=self.state_problem,
             processes=self._tally.processes(),
             log_lag_bytes=self._lags,
         )
@@ -121,7 +135,7 @@ class PulseKeeper:
                 tasks.start_soon(self._store_counts, name="pulse: store")
                 await self._beat(configs, gpus, readers)
         finally:
-            self._show(self._write(self._saved()))
+            self._show(self._store()[1])
 
     async def _beat(
         self,
@@ -132,8 +146,8 @@ class PulseKeeper:
         beats = 0
         while True:
             if beats % DISK_EVERY == 0:
-                self._disks, self._stored = await anyio.to_thread.run_sync(self._measure, configs())
-            self._lags = await anyio.to_thread.run_sync(_behind, dict(readers()))
+                self._disks, self._stored = await self._looked(self._measure, configs())
+            self._lags = await self._looked(_behind, dict(readers()))
             due = clock.monotonic() + PERIOD_S
             await anyio.sleep(PERIOD_S)
             self._lag_s = max(clock.monotonic() - due, self._lag_s * _WORST_KEPT)
@@ -149,7 +163,9 @@ class PulseKeeper:
             await self._counted.wait()  # as long as nothing happens
             await anyio.sleep(1.0)  # a burst of changes costs one write
             self._counted = anyio.Event()
-            self._show(await anyio.to_thread.run_sync(self._write, self._saved()))
+            change, saved = self._store()
+            await self._writer.tried(change)
+            self._show(saved)  # on a disk that cannot be written it is shown all the same: that is the lesser evil
 
     def _show(self, saved: bytes) -> None:
         """What has not changed is the same object as before, so that a scrape need not compare it."""
@@ -171,13 +187,15 @@ class PulseKeeper:
             log.warning("tally", problem=f"{problem}; counters begin at 0")
             return SavedTally()
 
-    def _write(self, saved: bytes) -> bytes:
-        """What may be shown now. On a disk that cannot be written it is shown all the same: that is the lesser evil."""
-        try:
-            replace_bytes(self._path, saved, durable=True)
-        except OSError as problem:
-            log.warning("tally", problem=f"cannot write {self._path}: {problem.strerror}; kept in memory only")
-        return saved
+    def _store(self) -> tuple[Change, bytes]:
+        """Have the counts written down; what may be shown once they are."""
+        saved = self._saved()
+        write = partial(replace_bytes, self._path, saved, durable=True)
+        return self._writer.ask(self._path, write, "counters are in memory only"), saved
+
+    async def _looked(self, look: Callable[[Given], Found], given: Given) -> Found:
+        """Ends when we do, whatever the disk does."""
+        return await anyio.to_thread.run_sync(look, given, abandon_on_cancel=True, limiter=self._looks)
 
     def _measure(self, configs: Mapping[str, ServerConfig]) -> tuple[tuple[Disk, ...], dict[str, Stored]]:
         disks = [_disk("log", self._log_dir), _disk("state", self._state_dir)]

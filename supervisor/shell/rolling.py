@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +34,7 @@ from supervisor.shell import clock
 from supervisor.shell.changes import Changes
 from supervisor.shell.hub import Hub
 from supervisor.shell.roster import Roster
+from supervisor.shell.writer import Change, StateWriter
 from supervisor.smallfile import UnusableFileError, read_json, replace_json
 from supervisor.snapshot import ServerSnapshot
 
@@ -65,6 +67,7 @@ class Rolling:
         tell: Callable[[str, str, str, str], None] = lambda *_: None,
         join_limit_s: float = JOIN_LIMIT_S,
         monotonic: Callable[[], float] = clock.monotonic,
+        writer: StateWriter | None = None,
     ) -> None:
         self._roster = roster
         self._changes = changes
@@ -74,6 +77,8 @@ class Rolling:
         self._boot_id = boot_id
         self._tell = tell
         self._join_limit_s = join_limit_s
+        self._writer = writer or StateWriter()
+        self._kept: Change | None = None
         self._monotonic = monotonic
         self._roll: Roll | None = None
         self._cancelled_by = ""
@@ -146,6 +151,7 @@ class Rolling:
             member = self._under_way(member.name, self._snapshot(member.name))
         now = self._snapshot(member.name)
         if now is not None and now.attempt == member.attempt and now.lifecycle.value not in _ENDING:
+            await self._written()
             await self._request(member.name, RestartRequested(roll.by, _reason(roll), roll.grace_s))
         problem = await self._settled(member.name, member.attempt)
         if problem:
@@ -201,6 +207,7 @@ class Rolling:
         if problem := await self._may_leave(name):
             return self._failed(name, problem)
         member = self._under_way(name, snapshot)
+        await self._written()
         applied = await self._changes.roll(name, roll.by, roll.grace_s)
         if applied.problem:
             return self._failed(name, applied.problem)
@@ -256,12 +263,14 @@ class Rolling:
 
     def _keep(self, roll: Roll, server: str, before: str, after: str, reason: str) -> None:
         self._roll = roll
-        try:
-            replace_json(self._path, roll)
-        except OSError as problem:
-            log.warning("rolling", problem=f"cannot write {self._path}: {problem.strerror}; it ends with this daemon")
+        self._kept = self._writer.ask(self._path, partial(replace_json, self._path, roll), "it ends with this daemon")
         log.info("rolling", server=server, **{"from": before, "to": after}, reason=reason)
         self._tell(server, before, after, reason)
+
+    async def _written(self) -> None:
+        """Before what was noted is done; a disk that refuses, or does not answer, costs the next daemon its memory."""
+        if self._kept is not None:
+            await self._writer.tried(self._kept)
 
     # --- across the daemon's own death ---------------------------------------------------------------------------
 

@@ -7,14 +7,17 @@ one is to a new daemon: same record, same tree, same log; its tasks end in betwe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, MutableMapping
+from functools import partial
+from typing import TypeVar
 
 import anyio
 import anyio.abc
+import anyio.to_thread
 import msgspec
 import structlog
 from anyio.abc import TaskGroup
 
-from supervisor.actions import Announce
+from supervisor.actions import Announce, StartRecord
 from supervisor.config import ServerConfig, config_hash, started_with
 from supervisor.core.lifecycle import RESTING, WITHOUT_DEVICES, State
 from supervisor.core.resolve import resolve
@@ -30,12 +33,15 @@ from supervisor.shell.host import Host
 from supervisor.shell.logfeed import LogFeed
 from supervisor.shell.loop import ServerLoop
 from supervisor.shell.router import Door
-from supervisor.shell.states import StateStore
+from supervisor.shell.states import COST, StateStore
+from supervisor.shell.writer import Change
 from supervisor.snapshot import ServerSnapshot
 
 log = structlog.get_logger()
 
 NOTHING = Inheritance(None)
+_READ_LIMIT_S = 5.0
+Found = TypeVar("Found")
 # Where nothing is under way that must not be broken off: no spawn, no kill, no look at devices.
 _CALM = (*RESTING, State.BACKOFF, State.RUNNING)
 _DRIFTED = "it was started with other settings than the file has now; sglctl restart brings these into force"
@@ -81,6 +87,7 @@ class Roster:
         self._observe = observe
         self._seats: dict[str, Seat] = {}
         self._tasks: TaskGroup | None = None
+        self._reads = anyio.CapacityLimiter(4)  # threads that hang must not use up those that others wait for
 
     # --- who is there --------------------------------------------------------------------------------------------
 
@@ -122,7 +129,7 @@ class Roster:
     def is_up(self, name: str) -> bool:
         """Whether it is wanted up, or not at rest yet."""
         loop = self._seats[name].loop
-        return loop.snapshot().goal == "up" or loop.server.state not in RESTING
+        return loop.snapshot().goal == "up" or not rests(loop)
 
     def names(self) -> list[str]:
         """All names, in order."""
@@ -138,18 +145,18 @@ class Roster:
         """One more server, at rest or as it was left."""
         if config.name in self._seats:
             raise ChangeProblem(f"cannot add {config.name}: there is one already")
-        await self._sit(config, inherited)
+        await self._sit(config, inherited, await self._remembered(config.name))
 
     async def add_again(self, config: ServerConfig) -> None:
         """One more server; what was remembered of it when it was removed still holds, but nobody wants it up yet."""
-        saved = self._states.read(config.name)
+        saved = await self._read(partial(self._states.read, config.name), config.name)
         fresh = saved is None or saved.boot_id != self._states.boot_id or saved.tree_alive
         await self.add(config, NOTHING if fresh else Inheritance(saved))
 
     async def remove(self, name: str) -> None:
         """Take a server out that is at rest. ChangeProblem when it is not."""
         seat = self._seats[name]
-        if seat.loop.server.state not in RESTING or seat.tree is not None:
+        if not rests(seat.loop) or seat.tree is not None:
             raise ChangeProblem(f"cannot remove {name}: it is still running; stop it first")
         await self._vacate(seat)
         del self._seats[name]
@@ -158,14 +165,14 @@ class Roster:
 
     async def replace(self, config: ServerConfig) -> None:
         """Another configuration for the same processes, as soon as nothing is under way that must not be broken off."""
-        seat = self._seats[config.name]
+        seat, remembered = self._seats[config.name], await self._remembered(config.name)
         while True:
             await self._until(seat, self._calm)
             await seat.loop.ask(Ticked())  # what has arrived until now is taken in
             if self._calm(seat.loop):
                 break  # nothing comes between this and the end of its tasks
         await self._vacate(seat)
-        await self._sit(config, Inheritance(self._saved(seat.loop.server, config), seat.tree))
+        await self._sit(config, Inheritance(self._saved(seat.loop.server, config), seat.tree), remembered)
 
     async def replace_by_restart(self, config: ServerConfig, by: str, grace_s: float | None = None) -> None:
         """Another configuration, which takes a new process: stop, replace, start again if it was wanted up.
@@ -187,7 +194,7 @@ class Roster:
         """
         seat = self._seats[name]
         await seat.loop.ask(StopRequested(by, grace_s))
-        await self._until(seat, lambda loop: loop.server.state in RESTING or loop.snapshot().goal == "up")
+        await self._until(seat, lambda loop: rests(loop) or loop.snapshot().goal == "up")
         if seat.loop.server.state is State.QUARANTINED:
             raise ChangeProblem(f"cannot change {name}: {seat.loop.snapshot().lifecycle.reason}")
         if seat.loop.snapshot().goal == "up":
@@ -199,7 +206,7 @@ class Roster:
 
     def _calm(self, loop: ServerLoop) -> bool:
         """Whoever waits for a start slot or for another server, perhaps for long, has nothing under way either."""
-        return _calm(loop) or bool(self._host.fleet.told(loop.snapshot()))
+        return _calm(loop) or (loop.settled and bool(self._host.fleet.told(loop.snapshot())))
 
     async def _until(self, seat: Seat, reached: Callable[[ServerLoop], bool]) -> None:
         seen = -1
@@ -208,12 +215,25 @@ class Roster:
 
     # --- taking and leaving a seat -------------------------------------------------------------------------------
 
-    async def _sit(self, config: ServerConfig, inherited: Inheritance) -> None:
+    async def _remembered(self, name: str) -> tuple[tuple[StartRecord, ...], int]:
+        """How its healthy starts went, and the last attempt that has a log."""
+        return await self._read(lambda: (self._host.history.read(name), self._host.last_attempt(name)), name)
+
+    async def _read(self, read: Callable[[], Found], name: str) -> Found:
+        """ChangeProblem when the disk does not answer in time."""
+        with anyio.move_on_after(_READ_LIMIT_S):
+            return await anyio.to_thread.run_sync(read, abandon_on_cancel=True, limiter=self._reads)
+        why = f"the disk of its state or of its logs has not answered within {_READ_LIMIT_S:g} s"
+        raise ChangeProblem(f"cannot read what is known of {name}: {why}; nothing was changed")
+
+    async def _sit(
+        self, config: ServerConfig, inherited: Inheritance, remembered: tuple[tuple[StartRecord, ...], int]
+    ) -> None:
         assert self._tasks is not None  # noqa: S101 - `work_in` comes first
         profile = load_profile(config.engine)
         known = facts(profile, config.command, config.host)
         settings = resolve(config, profile, known, leave_limit_s=self._host.routing.limit_s(config.name))
-        learnt, last = self._host.history.read(config.name), self._host.last_attempt(config.name)
+        learnt, last = remembered
         server = Server(settings, profile, known, clock.monotonic(), last, learnt)
         seat = Seat(config, profile, known, ServerLoop(server, self._host, self._announce, self._save))
         if self._host.cgroups is not None:
@@ -277,19 +297,28 @@ class Roster:
     # --- what must survive us ------------------------------------------------------------------------------------
 
     def save(self) -> None:
-        """Write down how every server is now."""
+        """Have it written down how every server is now."""
         for seat in self._seats.values():
-            self._states.put(self._saved(seat.loop.server, seat.config))
+            self._keep(self._saved(seat.loop.server, seat.config))
 
     def unsettled(self) -> list[str]:
         """Who is at something short that the next daemon could only begin anew: a spawn, or the end of an attempt."""
         loops = [(name, seat.loop) for name, seat in self._seats.items()]
-        return [name for name, loop in loops if loop.server.state is State.STOPPING or _is_spawning(loop)]
+        ends = State.STOPPING
+        return [name for name, loop in loops if not loop.settled or loop.server.state is ends or _is_spawning(loop)]
 
-    def _save(self, server: Server) -> None:
+    async def _save(self, server: Server) -> None:
+        """A disk that refuses, or does not answer, costs the next daemon its memory: what was decided is done."""
         name = server.settings.name
         if name in self._seats:
-            self._states.put(self._saved(server, self._seats[name].config))
+            await self._host.writer.tried(self._keep(self._saved(server, self._seats[name].config)))
+
+    def forget(self, name: str) -> None:
+        """Have the server's record removed: the next daemon starts it as configured."""
+        self._host.writer.ask(self._states.path(name), partial(self._states.clear, name), COST)
+
+    def _keep(self, saved: SavedServer) -> Change:
+        return self._host.writer.ask(self._states.path(saved.name), partial(self._states.put, saved), COST)
 
     def _saved(self, server: Server, config: ServerConfig) -> SavedServer:
         saved = server.save(self._states.boot_id, config_hash(config))
@@ -307,9 +336,15 @@ def _door(seat: Seat) -> Door:
     return Door(known.host, _port(seat), known.disaggregation, key, seat.loop.snapshot(), *bootstrap[:1])
 
 
+def rests(loop: ServerLoop) -> bool:
+    """Whether the server is at rest, and all has been told that led to it."""
+    return loop.settled and loop.server.state in RESTING
+
+
 def _calm(loop: ServerLoop) -> bool:
     """A start whose process has been spawned and is not being ended is calm, too."""
-    return loop.server.state in _CALM or (loop.server.state is State.STARTING and not _is_spawning(loop))
+    state = loop.server.state
+    return loop.settled and (state in _CALM or (state is State.STARTING and not _is_spawning(loop)))
 
 
 def _is_spawning(loop: ServerLoop) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -17,6 +17,7 @@ from supervisor.core.routing import Membership, Plan, membership_of, plan, retry
 from supervisor.edge.probe import connectable
 from supervisor.edge.router import Listed, Router, Trouble, Worker
 from supervisor.shell import clock
+from supervisor.shell.writer import StateWriter
 from supervisor.smallfile import UnusableFileError, read_json, replace_json
 from supervisor.snapshot import RouterView, ServerSnapshot
 
@@ -47,7 +48,13 @@ class RouterKeeper:
     """One router. `run` looks; `let_go` looks at once, and again until a server is out."""
 
     def __init__(
-        self, config: RouterConfig, router: Router, doors: Doors, directory: Path, tell: Tell = lambda *_: None
+        self,
+        config: RouterConfig,
+        router: Router,
+        doors: Doors,
+        directory: Path,
+        tell: Tell = lambda *_: None,
+        writer: StateWriter | None = None,
     ) -> None:
         self.config = config
         self.reachable: bool | None = None  # None: not asked yet
@@ -56,6 +63,7 @@ class RouterKeeper:
         self._doors = doors
         self._path = directory / f"{config.name}.json"
         self._tell = tell
+        self._writer = writer or StateWriter()
         self._lock = anyio.Lock()
         self._listed = _NOBODY
         self._failures = 0
@@ -196,8 +204,9 @@ class RouterKeeper:
         if set(joining) <= self._earlier:
             return
         self._earlier |= set(joining)
-        with contextlib.suppress(OSError):  # a full disk: whoever is still configured is known anyway
-            await anyio.to_thread.run_sync(replace_json, self._path, sorted(self._earlier))
+        write = partial(replace_json, self._path, sorted(self._earlier))
+        # Whoever is still configured is known anyway.
+        await self._writer.tried(self._writer.ask(self._path, write, "a server that is not configured may stay there"))
 
     def _read(self) -> set[str]:
         try:

@@ -15,6 +15,7 @@ from supervisor.edge.router import Gateway, Receiver, Reloaded, Router, Upstream
 from supervisor.shell.environment import for_helpers
 from supervisor.shell.guard import guarded, log_bug
 from supervisor.shell.router import Door, Doors, RouterKeeper, Tell
+from supervisor.shell.writer import StateWriter
 from supervisor.snapshot import RouterView
 
 _RELOAD_LIMIT_S = 30.0
@@ -24,7 +25,8 @@ _NOTHING = Config()
 class Routing:
     """One for the daemon. `open` comes before everything else; without routers nothing costs anything."""
 
-    def __init__(self, config: Config = _NOTHING) -> None:
+    def __init__(self, config: Config = _NOTHING, writer: StateWriter | None = None) -> None:
+        self._writer = writer
         self._configs = config.routers
         self._servers = {
             name: frozenset(routed(config, router)) if router.servers else None
@@ -38,7 +40,9 @@ class Routing:
         """Make the keepers. `doors` are all servers; each router is shown its own."""
         for name, config in self._configs.items():
             router = await self._made(stack, config, environment)
-            self.keepers[name] = RouterKeeper(config, router, self._doors_of(name, doors), directory, tell)
+            self.keepers[name] = RouterKeeper(
+                *(config, router, self._doors_of(name, doors), directory, tell, self._writer)
+            )
 
     async def _made(self, stack: AsyncExitStack, config: RouterConfig, environment: Mapping[str, str]) -> Router:
         if config.kind is RouterKind.NGINX:

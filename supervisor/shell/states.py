@@ -11,6 +11,8 @@ from supervisor.core.memory import unusable
 from supervisor.saved import FORMAT, SavedServer
 from supervisor.smallfile import UnusableFileError, read_json, replace_json, set_aside
 
+COST = "a daemon that comes back will not know better"  # what a record that cannot be written costs
+
 log = structlog.get_logger()
 
 
@@ -18,26 +20,20 @@ class StateStore:
     """Written before what was decided is carried out, so that a death in between loses the deed and not the decision.
 
     The page cache survives our own death, so there is no fsync: after a power cut nothing of the record could be used.
+    Reading and writing take as long as the disk does: while servers run, in a thread (`shell/writer.py`).
     """
 
     def __init__(self, directory: Path, boot_id: str) -> None:
         self._directory = directory
         self.boot_id = boot_id
-        self._problem = ""
 
     def put(self, saved: SavedServer) -> None:
-        """Replace the server's record. A disk that refuses is told once, and costs the next daemon its memory."""
-        path = self._path(saved.name)
-        try:
-            replace_json(path, saved)
-        except OSError as problem:
-            self._tell(f"cannot write {path}: {problem.strerror}; a daemon that comes back will not know better")
-        else:
-            self._problem = ""
+        """Replace the server's record. OSError when the disk refuses, which costs the next daemon its memory."""
+        replace_json(self.path(saved.name), saved)
 
     def read(self, server: str) -> SavedServer | None:
         """The server's record of whatever boot; None when there is none that can be used."""
-        path = self._path(server)
+        path = self.path(server)
         try:
             saved = read_json(path, SavedServer)
             if saved is not None and (saved.format != FORMAT or saved.name != server):
@@ -50,14 +46,14 @@ class StateStore:
         return saved
 
     def remove(self, server: str) -> None:
-        """Forget the server: the next daemon starts it as configured."""
+        """Forget the server, as far as the disk lets us: the next daemon starts it as configured."""
         with contextlib.suppress(OSError):
-            self._path(server).unlink(missing_ok=True)
+            self.clear(server)
 
-    def _tell(self, problem: str) -> None:
-        if problem != self._problem:
-            log.warning("state", problem=problem)
-        self._problem = problem
+    def clear(self, server: str) -> None:
+        """As `remove`. OSError when the disk refuses."""
+        self.path(server).unlink(missing_ok=True)
 
-    def _path(self, server: str) -> Path:
+    def path(self, server: str) -> Path:
+        """Where the server's record is."""
         return self._directory / f"{server}.json"

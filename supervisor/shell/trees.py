@@ -10,6 +10,8 @@ import msgspec
 from supervisor.events import Spawned
 from supervisor.smallfile import UnusableFileError, read_json, replace_json
 
+COST = "a daemon that comes back will not find its processes by it"  # what a note that cannot be written costs
+
 
 class TreeRecord(msgspec.Struct, frozen=True):
     """One living tree: who it is and how its processes are found."""
@@ -24,7 +26,7 @@ class TreeRecord(msgspec.Struct, frozen=True):
 
 
 class TreeStore:
-    """One small file a server in the state directory, replaced atomically."""
+    """One small file a server in the state directory, replaced atomically, as fast as the disk is."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -41,13 +43,17 @@ class TreeStore:
     ) -> None:
         """Note a tree. OSError when the state directory cannot be written."""
         record = TreeRecord(server, self._boot_id, marker, spawned, devices, recorder, started_with)
-        replace_json(self._path(server), record, durable=True)
+        replace_json(self.path(server), record, durable=True)
 
     def remove(self, server: str) -> None:
-        """The tree is proven empty."""
-        for path in (self._path(server), self.exit_path(server)):
-            with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
+        """The tree is proven empty: forget it, as far as the disk lets us."""
+        with contextlib.suppress(OSError):
+            self.clear(server)
+
+    def clear(self, server: str) -> None:
+        """As `remove`. OSError when the disk refuses."""
+        for path in (self.path(server), self.exit_path(server)):
+            path.unlink(missing_ok=True)
 
     def exit_path(self, server: str) -> Path:
         """Where a recorder writes how the leader ended."""
@@ -71,7 +77,8 @@ class TreeStore:
                 path.unlink(missing_ok=True)  # of another boot: nothing of it can live
         return records, problems
 
-    def _path(self, server: str) -> Path:
+    def path(self, server: str) -> Path:
+        """Where the note is."""
         return self._directory / f"{server}.json"
 
 

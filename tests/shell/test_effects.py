@@ -21,6 +21,7 @@ from supervisor.profile import facts, load_profile
 from supervisor.shell.effects import Effects
 from supervisor.shell.host import Host
 from supervisor.shell.portbook import PortBook
+from supervisor.shell.writer import StateWriter
 from tests.shell import made
 
 
@@ -35,6 +36,9 @@ class SlowNotes:
         self.asked.set()
         assert self.answers.wait(30)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/state/trees/kimi.json")
+
+    def path(self, server: str) -> Path:
+        return Path(f"/state/trees/{server}.json")
 
 
 class Stage:
@@ -51,6 +55,7 @@ class Stage:
         hooks = SimpleNamespace(of=lambda _: (), outputs=None)
         host = SimpleNamespace(
             trees=self.notes,
+            writer=StateWriter(threads=1),
             cgroups=None,
             records_exits=False,
             environment={},

@@ -66,9 +66,12 @@ class Stage:
             cast(Server, self.server),
             host,
             lambda _, change: self.announced.append(change),
-            lambda _: self.saved.append(len(self.carried)),
+            self.save,
         )
         self.carry: Callable[[AnyAction], None] = self.carried.append
+
+    async def save(self, _: Server) -> None:
+        self.saved.append(len(self.carried))
 
     def hear(self, name: str, what: AnyEvent | AnyAction) -> None:
         assert name == "a"

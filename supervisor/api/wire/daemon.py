@@ -27,6 +27,7 @@ class Info(msgspec.Struct, frozen=True):
     role: str
     upgrades: int = 0
     upgrade_problem: str = ""
+    state_problem: str = ""
     routers: tuple[RouterFacts, ...] = ()
     rolling: str = ""
     starts: Starts | None = None
@@ -86,6 +87,7 @@ def info(daemon: DaemonInfo, clock: Clock, role: str, starts: Starts | None) -> 
         role=role,
         upgrades=daemon.upgrades,
         upgrade_problem=daemon.upgrade_problem,
+        state_problem=daemon.state_problem,
         routers=daemon.routers,
         rolling=daemon.rolling,
         starts=starts,

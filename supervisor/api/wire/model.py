@@ -181,19 +181,24 @@ class Brief(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """Every server in the order of the configuration, in a line each. `starts` is null while nobody starts."""
+    """Every server in the order of the configuration, in a line each. `starts` is null while nobody starts.
+
+    `state_problem`: why not all that the next daemon must know is on disk, "" in good health.
+    """
 
     at: str
     servers: tuple[Brief, ...]
     starts: Starts | None = None
+    state_problem: str = ""
 
 
 class Servers(msgspec.Struct, frozen=True):
-    """Every server in the order of the configuration. `starts` is null while nobody starts."""
+    """Every server in the order of the configuration. `starts` and `state_problem` as in Status."""
 
     at: str
     servers: tuple[Server, ...]
     starts: Starts | None = None
+    state_problem: str = ""
 
 
 class Accepted(msgspec.Struct, frozen=True):
