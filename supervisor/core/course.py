@@ -148,6 +148,8 @@ class Course:
             summary=attempt.summary(),
         )
         decision = self._desk.book.decide(ending)
+        if self._desk.next.next is Next.FATAL:
+            decision = self._desk.next  # a mate was given up meanwhile, and this one with it
         self._desk.incidents.append(attempt.incident(now, f"{decision.next}: {decision.reason}"))
         return decision
 

@@ -7,7 +7,7 @@ from supervisor.core.attempt import Attempt
 from supervisor.core.desk import REPLY_SLACK_S, Desk
 from supervisor.core.draining import Drainer
 from supervisor.core.endcause import EndKind
-from supervisor.core.lifecycle import ALIVE, State, Trigger
+from supervisor.core.lifecycle import State, Trigger
 from supervisor.core.settings import Settings
 from supervisor.core.timers import Timer
 from supervisor.events import EvidenceKept, Exited, TreeStuck
@@ -143,14 +143,12 @@ class Ender:
     def stuck(self, event: TreeStuck) -> None:
         """Somebody survives SIGKILL: he sleeps in the kernel. Never called stopped; tried again now and then."""
         desk = self._desk
-        if desk.state not in ALIVE and not (desk.state is State.QUARANTINED and desk.tree_alive):
+        if desk.state is not State.STOPPING and not (desk.state is State.QUARANTINED and desk.tree_alive):
             return  # the answer to an earlier kill; a later one has succeeded meanwhile
         desk.tree_alive = True
         desk.current().stuck = event.processes
         blocked = _blocked(desk.settings)
         reason = f"cannot be killed: {_names(event)}; it {blocked} until the kernel lets go"
-        if desk.state in _UNENDED:
-            desk.move(Trigger.END, reason)
         if desk.state is State.STOPPING:
             desk.move(Trigger.ISOLATE, reason)
         desk.timers.clear()

@@ -49,6 +49,7 @@ def test_a_start_that_is_waited_for_is_held_back() -> None:
     world.until(7)
     assert world.state is State.BACKOFF
     pause(world)
+    assert world.server.deadline() is None, "nothing is waited for"
     world.until(600)
     assert (world.state, world.facts_now.attempt) == (State.STOPPED, 1)
     resume(world)
@@ -171,3 +172,41 @@ def test_a_daemon_that_came_back_announces_a_pause_like_any_other() -> None:
     world.daemon_dies(1)
     pause(world)
     assert world.path("maintenance") == ["on"]
+
+
+def test_resume_gives_a_living_server_no_new_budget_and_no_new_attempt() -> None:
+    world = running()
+    world.tell(e.Exited(1, 1))
+    world.until(30)
+    budget = world.facts_now.budget_remaining
+    pause(world)
+    resume(world)
+    assert world.facts_now.budget_remaining == budget < QUICK.restart.budget
+    world.stop()
+    assert world.settle() is State.STOPPED
+    assert world.facts_now.attempt == 2
+
+
+def test_resume_starts_nothing_that_was_given_up() -> None:
+    world = World(replace(QUICK, restart=RestartSettings(budget=0)))
+    world.start()
+    world.until(5)
+    world.tell(e.Exited(1, 1))
+    world.until(10)
+    assert world.state is State.FATAL
+    pause(world)
+    resume(world)
+    world.until(60)
+    assert (world.state, world.facts_now.attempt) == (State.FATAL, 1)
+
+
+def test_after_resume_a_serving_server_is_judged_after_a_moment_as_well() -> None:
+    world = running()
+    pause(world)
+    world.tell(e.RoleDied(1, 77, "scheduler", "TP1"))
+    world.until(100)
+    resume(world)
+    world.until(100 + QUICK.fatal_grace_s - 1)
+    assert not world.done(a.KeepEvidence)
+    world.until(100 + QUICK.fatal_grace_s + 1)
+    assert world.done(a.KeepEvidence)

@@ -96,6 +96,32 @@ def test_a_start_that_waits_for_its_devices_is_given_up_too() -> None:
     assert world.state is State.FATAL
 
 
+def test_who_ends_by_itself_just_then_is_given_up_too() -> None:
+    """Its own failure has been seen, and not yet what is left of its processes: what is decided then is decided for all."""
+    world = running()
+    world.tell(e.Exited(1, 1))
+    assert world.state is State.STOPPING
+    world.tell(NEVER)
+    world.until(60)
+    assert world.state is State.FATAL
+    assert world.facts_now.lifecycle.reason.startswith("decode, with which it restarts together")
+    assert [one.attempt for one in world.facts_now.incidents] == [1], "its own failure is remembered"
+
+
+def test_who_ends_by_itself_just_then_keeps_its_own_pause_when_the_mate_comes_back() -> None:
+    world = running()
+    world.tell(e.Exited(1, 1))
+    world.tell(AGAIN)
+    world.until(7)
+    assert world.state is State.BACKOFF
+    assert "exited with status 1" in world.facts_now.lifecycle.reason
+    assert "decode" not in world.facts_now.lifecycle.reason
+    assert world.facts_now.budget_remaining == 1
+    world.tell(AGAIN)
+    world.until(14)
+    assert world.facts_now.attempt == 2
+
+
 def test_a_start_under_way_is_broken_off_even_before_its_process_is_there() -> None:
     world = World(QUICK)
     world.silent.add(a.Spawn)

@@ -7,8 +7,11 @@ from msgspec.structs import replace
 
 from supervisor import actions as a
 from supervisor import events as e
+from supervisor.config import DetectorMode
 from supervisor.core.lifecycle import State
-from supervisor.core.settings import PhaseLimit, ReclaimSettings, RestartSettings
+from supervisor.core.memory import unusable
+from supervisor.core.settings import DetectorSettings, PhaseLimit, ReclaimSettings, RestartSettings
+from supervisor.saved import SavedServer
 from tests.core.test_judgement import PATIENT
 from tests.core.test_server import CAPTURING, FOREIGN, LOADED, LOADING, READY, healthy
 from tests.core.world import SETTINGS, World
@@ -278,3 +281,41 @@ def test_the_record_tells_the_next_daemon_whether_processes_may_live() -> None:
     assert world.server.save("boot").tree_alive, "it has only been asked to end"
     world.settle()
     assert not world.server.save("boot").tree_alive
+
+
+def saved(**changes: object) -> SavedServer:
+    return replace(healthy(World(SETTINGS)).server.save("boot"), **changes)
+
+
+def test_a_record_as_we_write_it_can_be_gone_on_from() -> None:
+    assert unusable(saved()) == ""
+    assert unusable(World(SETTINGS).server.save("boot")) == ""
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        (saved(state="levitating"), "it has the state 'levitating'"),
+        (saved(next="sing"), "it is followed by 'sing'"),
+        (saved(attempt=replace(saved().attempt, ending="boredom")), "its attempt ended by 'boredom'"),
+        (saved(attempt=None), "it is running without an attempt"),
+        (saved(attempt=None, state="quarantined", tree_alive=True), "it is quarantined without an attempt"),
+    ],
+)
+def test_a_record_that_no_server_can_go_on_from_says_why(record: SavedServer, why: str) -> None:
+    assert unusable(record) == why
+
+
+def test_a_record_of_a_server_at_rest_needs_no_attempt() -> None:
+    assert unusable(saved(attempt=None, state="stopped", tree_alive=False)) == ""
+
+
+def test_what_would_have_been_killed_is_counted_on() -> None:
+    world = healthy(World(replace(SETTINGS, detectors=DetectorSettings(standstill=DetectorMode.OBSERVE))))
+    still = e.ProcessSample(55, "T", "detokenizer")
+    for at in range(0, 200, 5):
+        world.until(10.0 + at)
+        world.tell(e.TreeSampled(1, 1.0, 0, 0, (still,)))
+    assert world.facts_now.would_have_killed == {"standstill": 1}
+    world.daemon_dies(1.0)
+    assert world.facts_now.would_have_killed == {"standstill": 1}
