@@ -120,9 +120,9 @@ class ServerLoop:
         try:
             await self._handle(event)
         except Exception as bug:  # noqa: BLE001 - whatever it is, all servers depend on this loop and its siblings
-            if isinstance(event, Ticked):  # it stays due; no other event may put off what is due
-                self._no_tick_before = clock.monotonic() + _BUG_PAUSE_S
             self.report_bug(f"handling {type(event).__name__}", bug)
+            if isinstance(event, Ticked):  # it stays due; no other event may put off what is due
+                self._no_tick_before = clock.monotonic() + _BUG_PAUSE_S  # from now: the telling takes its time, too
         self.settled = True
         if handled is not None:
             handled.set()

@@ -238,6 +238,56 @@ async def test_what_the_next_daemon_must_know_is_saved_before_anything_is_carrie
     assert stage.carried == [CheckDevices(1)]
 
 
+class SlowlySaved(Stage):
+    """A record that is not on disk before the test says so."""
+
+    def __init__(self, decide: Decide) -> None:
+        super().__init__(decide)
+        self.asked, self.on_disk = anyio.Event(), anyio.Event()
+
+    async def save(self, _: Server) -> None:
+        self.asked.set()
+        await self.on_disk.wait()
+        await super().save(_)
+
+    async def answer(self) -> None:
+        self.on_disk.set()
+
+
+async def test_what_waits_for_its_record_is_neither_carried_out_nor_overtaken() -> None:
+    stage = SlowlySaved(lambda _: [CheckDevices(1)])
+    async with turning(stage):
+        await stage.loop.post(DevicesChecked(1, True))
+        await stage.loop.post(StartRequested("a"))
+        await stage.asked.wait()
+        await anyio.wait_all_tasks_blocked()
+        assert (stage.carried, stage.loop.settled) == ([], False)
+        assert stage.server.seen == [DevicesChecked(1, True)]
+        stage.on_disk.set()
+        await stage.loop.ask(StopRequested("b"))
+        assert (len(stage.carried), stage.loop.settled) == (3, True)
+
+
+async def test_an_end_in_the_midst_of_a_save_costs_no_action() -> None:
+    stage = SlowlySaved(lambda _: [CheckDevices(1)])
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as ending, anyio.create_task_group() as tasks:
+            tasks.start_soon(stage.loop.run, stage.carry)
+            await stage.loop.post(DevicesChecked(1, True))
+            await stage.asked.wait()
+            tasks.cancel_scope.cancel()
+            ending.start_soon(stage.answer)
+    assert stage.carried == [CheckDevices(1)]
+
+
+async def test_who_waits_for_calm_hears_of_a_save_that_asks_for_nothing() -> None:
+    async with turning(Stage(nothing)) as stage:
+        await stage.loop.ask(DevicesChecked(1, True))
+        assert (stage.saved, stage.hub.count) == ([0], 1)
+        await stage.loop.ask(StartRequested("a"))
+        assert stage.hub.count == 1, "nothing has changed"
+
+
 def test_what_devices_were_found_is_saved_and_ticks_are_not() -> None:
     assert to_be_saved(DevicesChecked(1, False, "held by pid 9"), [])
     assert not to_be_saved(Ticked(), [CheckDevices(1), Announce("verdict", "idle", "busy", "")])
