@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.api.pulse import Pulse
 from supervisor.snapshot import DiagnosisView, FacetView
 from tests.api.fake import FakeControl, snapshot
 from tests.cli.conftest import Sglctl
@@ -89,6 +90,18 @@ async def test_status_as_json(sglctl: Sglctl) -> None:
     body = json.loads(outcome.out)
     assert [server["name"] for server in body["servers"]] == ["kimi"]
     assert outcome.out.count("\n") == 1
+
+
+async def test_a_state_directory_that_cannot_be_written_is_told_beside_the_columns(
+    sglctl: Sglctl, control: FakeControl
+) -> None:
+    problem = "cannot write /state/servers/kimi.json: the disk has not answered within 1 s; nobody will know"
+    usual = await sglctl("status")
+    control.beat = Pulse(state_problem=problem)
+    outcome = await sglctl("status")
+    assert (outcome.out, outcome.code) == (usual.out, usual.code), "scripts that cut columns see no difference"
+    assert outcome.err == f"WARNING: {problem}\n"
+    assert json.loads((await sglctl("status", "--json")).out)["state_problem"] == problem
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,13 @@ def test_the_daemon_tells_of_itself(seen: Scrape) -> None:
     assert seen("rpc_requests_total", verb="showMetrics", code="200", role="read") == 5
 
 
+def test_a_disk_that_refuses_or_hangs_is_told(seen: Scrape) -> None:
+    assert seen("state_written") == 1
+    control = fleet.control()
+    control.beat = msgspec.structs.replace(control.beat, state_problem="cannot write /state/tally.json: it hangs")
+    assert Scrape(control)("state_written") == 0
+
+
 def test_a_server_is_told_as_it_is_configured_and_found() -> None:
     control = fleet.control()
     config = control.configuration.servers["kimi-k2"]
