@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.e2e.host import until
 from tests.faults.deaths import come_back
-from tests.faults.row import THOROUGH, Row, mounts
+from tests.faults.row import THOROUGH, Row, freezes, mounts
 from tests.faults.scene import Scene
 from tests.faults.volume import Volume
 
@@ -18,6 +18,7 @@ GARBAGE = b"\xff\xfe{ no record of ours" * 100
 DAMAGED_AT_REST = ("journal.db", "servers/kimi.json", "tally.json", "devices.json", "history/kimi.json")
 ENOUGH_CALLS = 120  # more than any restart was seen to need
 SLOW_CALL_MS = 100
+HANG_S = 12.0  # longer than the observer waits for any answer
 STEP = 1 if THOROUGH else 4
 
 
@@ -170,6 +171,46 @@ def slow(scene: Scene) -> str:
     return f"{SLOW_CALL_MS} ms a call: a stop and a start took {took_s:.1f} s, nobody else was touched"
 
 
+def hangs(scene: Scene) -> str:
+    """A frozen file system: whatever would change it waits in the kernel, and no error comes."""
+    scene.bad("stays")
+    scene.bad("dies")
+    with Volume.of_image(scene.state_dir, scene.root / "disk.img", scene.environment) as disk:
+        scene.prefix = disk.prefix
+        daemon = scene.start()
+        pid, victim = scene.is_running("stays")["pid"], scene.is_running("dies")["pid"]
+        disk.freeze()
+        begun = time.monotonic()
+        os.kill(victim, signal.SIGKILL)
+        until(lambda: "the disk has not answered" in why_not(scene, "dies"), 60, "it says why it does not start")
+        reason = why_not(scene, "dies")
+        assert scene.show("stays")["pid"] == pid
+        assert scene.starts("dies") == 1, "what could not be noted is not started"
+        assert "cannot write" in scene.ctl("status").stderr
+        assert "sglsup_state_written 0" in scene.metrics()
+        assert scene.ctl("stop", "stays").returncode == 0, "stopping needs no disk"
+        assert "has not answered" in scene.ctl("upgrade").stderr, "other code would go by what is on disk"
+        until(lambda: time.monotonic() - begun > HANG_S, 2 * HANG_S, "a loop that waits for the disk would be told")
+        lag_s = scene.lag_s()
+        assert lag_s < HANG_S / 4, "no decision has waited for the disk"
+        disk.thaw()
+        until(lambda: "sglsup_state_written 1" in scene.metrics(), 30, "all is written")
+        scene.is_running("dies", 60)
+        assert scene.ctl("start", "stays", "--wait", "--timeout", "30s").returncode == 0
+        disk.freeze()
+        daemon.process.terminate()
+        until(lambda: "not written: " in scene.said(), 60, "it gives up what cannot be written, and ends")
+        disk.thaw()
+        assert daemon.ended() == 0, "in order, all the same"
+        scene.end_inside(disk)
+    told = reason.replace(str(scene.root), "…")
+    return f"one waited ({told}), one was stopped; lag {lag_s * 1000:.0f} ms meanwhile; both served afterwards"
+
+
+def why_not(scene: Scene, name: str) -> str:
+    return str(scene.show(name)["lifecycle"]["reason"])
+
+
 ROWS = (
     Row(
         "journal, record, tally, devices and history are garbage when a daemon comes back",
@@ -205,6 +246,13 @@ ROWS = (
         "the server serves in the end, no copy, no bug",
         every_single_call,
         preload=True,
+    ),
+    Row(
+        "disk of the state directory hangs (frozen), twice; the daemon is asked to end meanwhile",
+        "decisions go on, servers serve, stops work, a start waits and says so; what waits is written when the disk "
+        "answers; the daemon's end is bounded",
+        hangs,
+        needs=freezes,
     ),
     Row("disk of the state directory slow", "every order is carried out, later", slow, preload=True),
 )

@@ -72,6 +72,11 @@ def tried(row: Row, libraries: Path) -> Seen:
         return Seen(what, observer.worst_s, observer.usual_s, observer.worst_lag_s, rows)
 
 
+def freezes() -> str:
+    """For rows with a disk that hangs."""
+    return volume.missing_freezer()
+
+
 def mounts() -> str:
     """For rows with a disk of their own."""
     return volume.missing()

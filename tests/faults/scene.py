@@ -80,9 +80,12 @@ class Observer:
         self.took_s.append(time.monotonic() - begun)
 
     def _measure_lag(self) -> None:
-        found = _LAG.findall(page(self._socket, "/metrics"))
-        if (lag_s := max(map(float, found), default=0.0)) > 0:  # 0: it has not measured any yet
+        if (lag_s := lag_told(page(self._socket, "/metrics"))) > 0:  # 0: it has not measured any yet
             self.worst_lag_s = max(self.worst_lag_s or 0.0, lag_s)
+
+
+def lag_told(metrics: str) -> float:
+    return max(map(float, _LAG.findall(metrics)), default=0.0)
 
 
 def page(socket: str, target: str) -> str:
@@ -145,6 +148,10 @@ class Scene(GpuHost):
 
     def metrics(self) -> str:
         return self.page("/metrics")
+
+    def lag_s(self) -> float:
+        """How late its loop and its decisions are, as it says itself."""
+        return lag_told(self.metrics())
 
     def page(self, target: str) -> str:
         return page(self.socket, target)
