@@ -15,6 +15,7 @@ from supervisor.core.ending import Ender
 from supervisor.core.health import Health
 from supervisor.core.history import History
 from supervisor.core.lifecycle import State, Trigger
+from supervisor.core.log.traceback import HEAD
 from supervisor.core.serving import Charge, standstill_charge
 from supervisor.core.timers import Timer
 from supervisor.events import (
@@ -97,7 +98,7 @@ class Watcher:
     def _last_words(self, text: str) -> None:
         desk, attempt = self._desk, self._desk.current()
         if desk.state in _LIVING and not attempt.fatal_text:
-            attempt.fatal_text = text
+            attempt.fatal_text = text.partition(HEAD)[0].rstrip(" :") or text
             desk.after(Timer.FATAL_LINE, desk.settings.fatal_grace_s)
 
     def oom_killed(self, event: HostOomKilled) -> None:

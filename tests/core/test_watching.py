@@ -42,6 +42,12 @@ def test_the_first_of_the_last_words_stand_and_later_ones_win_no_time() -> None:
     assert world.when(a.KeepEvidence) == [said + SETTINGS.fatal_grace_s]
 
 
+def test_last_words_end_before_the_head_of_a_traceback_which_says_nothing() -> None:
+    world = healthy()
+    world.log(TRACE)
+    assert world.facts_now.verdict.reason == "Scheduler hit an exception"
+
+
 def test_last_words_of_a_server_that_was_asked_to_end_are_no_failure() -> None:
     world = healthy()
     world.ignores_term = True
