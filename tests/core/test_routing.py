@@ -99,5 +99,20 @@ def test_what_a_router_refused_is_told_of_those_whom_it_concerns() -> None:
     assert view("front", Membership.IN, A, {A}, {A}, "does not take another") == RouterView("front", "joined")
 
 
+def test_a_router_has_settled_when_all_who_belong_there_are_ready_and_nobody_else_is_listed() -> None:
+    memberships = {A: Membership.IN, B: Membership.OUT}
+    assert settled(memberships, {A}, {A})
+    assert not settled(memberships, {A}, set()), "it has him and does not find him healthy"
+    assert not settled(memberships, {A, B}, {A}), "one is still to leave"
+    assert not settled(memberships, {B}, set())
+
+
+def test_why_somebody_has_not_joined_is_told_by_what_the_router_says() -> None:
+    listed = "the router has it and does not find it healthy yet"
+    assert view("front", Membership.IN, A, {A}, set()).reason == listed
+    assert view("front", Membership.IN, A, {A}, set(), "answered 500").reason == "answered 500"
+    assert view("front", Membership.IN, A, set(), set()).reason == ""
+
+
 def test_retries_come_ever_later_up_to_half_a_minute() -> None:
     assert [retry_s(failures) for failures in (1, 2, 3, 7, 1000)] == [0.5, 1.0, 2.0, 30.0, 30.0]

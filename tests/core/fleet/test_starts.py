@@ -134,6 +134,32 @@ def test_a_slot_of_an_earlier_start_is_not_the_next_ones() -> None:
     assert host.ask("a") == Wait("waits for a start slot: b is starting; next in line")
 
 
+def test_who_wants_to_start_again_goes_behind_who_has_waited_meanwhile() -> None:
+    """b has not asked again yet: a, which had the slot, has none any more all the same."""
+    host = Host("a", "b", slots=1)
+    host.start("a")
+    assert isinstance(host.want("b")[0], Wait)
+    host.put("a", State.STOPPING)
+    host.put("a", State.RECLAIMING)
+    assert host.ask("a") == Wait("waits for a start slot; second in line")
+    assert host.ask("b") == Go()
+
+
+def test_without_a_limit_whoever_was_told_to_go_counts_as_starting_too() -> None:
+    host = Host("a", "b")
+    host.want("a")
+    assert host.starting() == ["a"]
+    host.look("a", free=False)
+    assert host.starting() == []
+
+
+def test_who_is_far_behind_is_told_his_number() -> None:
+    names = [f"s{n:02}" for n in range(12)]
+    host = Host(*names, slots=1)
+    answers = host.want(*names)
+    assert answers[11] == Wait("waits for a start slot: s00 is starting; number 11 in line")
+
+
 def test_a_server_that_is_stopped_while_it_waits_leaves_the_line() -> None:
     host = Host("a", "b", "c", slots=1)
     host.start("a")
@@ -396,6 +422,46 @@ def test_needs_are_part_of_the_forecast() -> None:
     host.start("a")
     host.want("c", "b")
     assert host.ready_in() == {"a": 100, "b": 150, "c": 175}
+
+
+def test_without_a_limit_nobody_waits_for_those_who_start() -> None:
+    host = Host("a", "b", "c")
+    host.usual(a=600, b=60, c=30)
+    host.start("a", "c")
+    host.want("b")
+    assert host.ready_in() == {"a": 600, "b": 60, "c": 30}
+
+
+@pytest.mark.parametrize("there", [State.RUNNING, State.FATAL, State.STOPPED])
+def test_who_is_there_or_will_not_come_delays_nobody(there: State) -> None:
+    host = Host("a", "b", b=Ties(after=("a",)))
+    host.usual(a=600, b=60)
+    host.put("a", there)
+    host.want("b")
+    assert host.ready_in() == {"b": 60}
+
+
+def test_a_start_that_is_waited_for_although_its_slot_was_taken_has_no_known_end() -> None:
+    """It is stuck: it has given its slot up, and its usual length says nothing any more."""
+    host = Host("a", "b", slots=1, b=Ties(after=("a",)))
+    host.usual(a=600, b=60)
+    host.start("a")
+    host.members["a"] = replace(host.members["a"], stalled=True)
+    host.want("b")
+    assert host.ready_in() == {"b": None}
+
+
+def test_what_has_its_slot_and_not_begun_takes_its_whole_length_from_now() -> None:
+    host = Host("a", slots=1)
+    host.usual(a=600)
+    assert host.want("a") == [Go()]
+    host.now += 200
+    assert host.ready_in() == {"a": 600}
+    host.put("a", State.STARTING)
+    host.now += 200
+    assert host.ready_in() == {"a": 400}
+    host.now += 500
+    assert host.ready_in() == {"a": 0}, "at any moment"
 
 
 def test_nobody_can_tell_when_a_pause_before_a_restart_is_followed_by_health() -> None:
