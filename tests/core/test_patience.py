@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import pytest
 from msgspec.structs import replace
 
+from supervisor.actions import PhaseRecord, StartRecord
 from supervisor.core.budgets import Budgets
 from supervisor.core.history import History
 from supervisor.core.patience import Deadline, Patience
@@ -17,19 +19,21 @@ from supervisor.profile import CommandFacts
 from supervisor.snapshot import RankView, StartupView
 
 WEIGHTS = PhaseLimit(stall_s=300.0, limit_s=1200.0, idle_s=60.0)
-SETTINGS = Settings(name="kimi", deadlines={"weights": WEIGHTS}, blind_idle_s=600.0)
+SETTINGS = Settings(name="kimi", deadlines={"weights": WEIGHTS}, blind_idle_s=600.0, history_key="k")
 VIEW = StartupView(phase="weights", stage="weights", since=100.0, last_progress=150.0)
 
 
 class Start:
     """One in its weights, launched at 0."""
 
-    def __init__(self, *, log_level: str = "info", settings: Settings = SETTINGS, view: StartupView = VIEW) -> None:
+    def __init__(
+        self, *, log_level: str = "info", view: StartupView = VIEW, earlier: Sequence[StartRecord] = ()
+    ) -> None:
         self.view = view
         self.vitals = Vitals()
         facts = CommandFacts(port=30000, host="", log_level=log_level)
-        budgets = Budgets(settings, History())
-        self.patience = Patience(0.0, settings, budgets, facts, self.vitals, lambda: self.view)
+        budgets = Budgets(SETTINGS, History(earlier))
+        self.patience = Patience(0.0, SETTINGS, budgets, facts, self.vitals, lambda: self.view)
 
     def looked_at(self, cpu_s: float, now: float) -> None:
         self.vitals.tree(TreeSampled(1, cpu_s=cpu_s, read_bytes=0, write_bytes=0, processes=()), now)
@@ -71,6 +75,18 @@ def test_the_reason_says_who_holds_the_others_up() -> None:
     assert Start(view=replace(VIEW, ranks=ranks[:1])).patience.stall_reason(450.0) == said
     lag = "TP1 still in weights; 1 rank waits in memory-pool"
     assert Start(view=replace(VIEW, ranks=ranks, laggard=lag)).patience.stall_reason(450.0) == f"{said}; {lag}"
+
+
+def test_what_a_few_starts_teach_is_told_and_does_not_act() -> None:
+    earlier = [StartRecord("k", 120.0, (PhaseRecord("weights", 60.0, silence_s),)) for silence_s in (20.0, 24.0)]
+    start = Start(earlier=earlier)
+    assert start.patience.stall_at().at == 450.0
+    assert start.patience.observed_stall_at() == 150.0 + 3 * 48.0, "nobody knows yet how slow this host is"
+    start = Start(view=replace(VIEW, phase="launch"), earlier=earlier)
+    start.view = VIEW
+    start.patience.progress(100.0)
+    assert start.patience.observed_stall_at() == 150.0 + 48.0
+    assert Start().patience.observed_stall_at() is None
 
 
 @pytest.mark.parametrize("level", ["warning", "WARN", "error", "critical", "fatal"])
