@@ -258,6 +258,15 @@ def test_the_policy_kill_same_user_kills_the_same_user_alone(uid: int | None, ki
     assert finding.clean is False
 
 
+def test_a_process_that_has_just_gone_is_nobodys_and_is_not_killed() -> None:
+    machine = dirty_by_alice()
+    machine.know()
+    machine.look()
+    finding = machine.check(Claim("kimi", (0,), on_foreign=OnForeign.KILL_SAME_USER, uid=1000))
+    assert finding.kill == ()
+    assert finding.reason == "GPU 0: held by pid 20 with 21.5 GB"
+
+
 def test_a_stranger_never_leads_to_a_quarantine() -> None:
     machine = dirty_by_alice()
     machine.look(times=300)
@@ -843,6 +852,34 @@ def test_any_four_stay_the_same_while_they_are_healthy() -> None:
     machine.book.observe(XidSeen(2.0, 1, 79), (), 2.0)
     assert lease(machine, "kimi", GpuPlan(count=2)) == (0, 2)
     assert machine.book.leased("glm") == ()
+
+
+def test_who_gets_other_devices_gives_the_old_ones_back() -> None:
+    machine = Machine(4)
+    machine.look()
+    assert lease(machine, "kimi", GpuPlan(indices=(0, 1))) == (0, 1)
+    assert lease(machine, "kimi", GpuPlan(indices=(2,))) == (2,)
+    assert machine.book.leased("kimi") == (2,)
+    assert lease(machine, "glm", GpuPlan(indices=(0, 1))) == (0, 1)
+
+
+def test_who_is_refused_other_devices_keeps_what_he_has() -> None:
+    machine = Machine(4)
+    machine.look()
+    lease(machine, "kimi", GpuPlan(indices=(0, 1)))
+    lease(machine, "glm", GpuPlan(indices=(2,)))
+    refusal(machine, "kimi", GpuPlan(indices=(2, 3)))
+    assert machine.book.leased("kimi") == (0, 1)
+
+
+def test_since_when_the_feed_sees_is_not_changed_by_another_look() -> None:
+    machine = Machine()
+    machine.look(times=3)
+    assert (machine.book.view().sight, machine.book.view().since) == ("seeing", 1.0)
+    machine.book.observe(GpuBlind(9.0, "a driver call hangs"), (), 9.0)
+    machine.book.observe(GpuBlind(12.0, "still"), (), 12.0)
+    view = machine.book.view()
+    assert (view.sight, view.since, view.reason) == ("blind", 9.0, "still")
 
 
 def test_too_few_healthy_devices_are_counted_out() -> None:
