@@ -650,6 +650,22 @@ def test_release_puts_it_back_into_use() -> None:
     assert not machine.book.release(12)
 
 
+def test_failures_before_a_release_count_no_more() -> None:
+    book = Machine().book
+    assert [book.blame(0, "cuda-error", at) is not None for at in (0.0, 10.0, 20.0)] == [False, False, True]
+    assert book.release(0)
+    assert [book.blame(0, "cuda-error", at) is not None for at in (30.0, 40.0, 50.0)] == [False, False, True]
+
+
+def test_a_living_process_beside_an_ended_one_names_the_memory() -> None:
+    """What the ended one leaves is waited for; it is not memory of nobody while somebody is there."""
+    machine = dirty_by_alice()
+    gone = GpuProcess(21, 5 * GIB, alive=False)
+    machine.look(gpu(0, 25 * GIB, GpuProcess(20, 20 * GIB), gone), times=90)
+    assert machine.give_up() == ()
+    assert "alice" in machine.check().reason
+
+
 def test_a_release_learns_the_baseline_even_of_a_leased_device() -> None:
     """What an idle device holds was unknown when the server began: afterwards nobody seems to give it back."""
     machine = Machine()
