@@ -291,6 +291,12 @@ class Daemon:
         raise LookupError(key)
 
 
+def catches(pid: int, number: int) -> bool:
+    """Whether the process handles the signal: a shell dies of one that comes before its trap."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return bool(int(status.partition("SigCgt:")[2].split()[0], 16) >> (number - 1) & 1)
+
+
 def until(condition: Callable[[], bool], limit_s: float, what: str) -> None:
     """For what sends no event (files, /proc): look again and again, for a bounded time."""
     end = time.monotonic() + limit_s

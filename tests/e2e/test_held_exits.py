@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.edge.process import become_subreaper
-from tests.e2e.host import BIN, Host, until
+from tests.e2e.host import BIN, Host, catches, until
 from tests.edge.firstprocess import Systemd
 
 KERNEL_TELLS = tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 15)
@@ -122,11 +122,6 @@ def test_the_next_daemon_tells_how_a_server_ended_that_nobody_watched(unit: Unit
     assert unit.show("lives")["pid"] == pids["lives"]
     assert unit.ctl("stop", "lives").returncode == 0
     until(lambda: not unit.held(), LIMIT_S, "nothing is held of nobody")
-
-
-def catches(pid: int, number: int) -> bool:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return bool(int(status.partition("SigCgt:")[2].split()[0], 16) >> (number - 1) & 1)
 
 
 def unit_reasons(unit: Unit, name: str) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.host import Host, until
+from tests.e2e.host import READY_LIMIT_S, Host, catches, until
 
 both_ways = pytest.mark.parametrize("cgroups", ["auto", pytest.param("off", marks=pytest.mark.slow)], indirect=True)
 RECORDING = str(Path(__file__).with_name("recording.py"))
@@ -19,7 +19,9 @@ def start(host: Host) -> int:
     """A daemon that does not trust the kernel; the pid of its server."""
     host.start_with([sys.executable, RECORDING, str(host.write_config())])
     host.wait_for("kimi", "phase", "launch")
-    return int(host.show("kimi")["pid"])
+    pid = int(host.show("kimi")["pid"])
+    until(lambda: catches(pid, signal.SIGUSR1), READY_LIMIT_S, "the shell has set its trap")
+    return pid
 
 
 @both_ways
