@@ -179,3 +179,33 @@ def test_a_deadline_that_is_switched_off_is_not_switched_on_by_learning() -> Non
         it = Budgets(settings, History(records))
         assert math.isinf(it.limit("healthy").stall_s)
         assert it.observed_stall_s("healthy") is None
+
+
+def test_an_idle_deadline_that_is_switched_off_stays_off() -> None:
+    limits = {"weights": PhaseLimit(600, 3600, math.inf, 30)}
+    settings = Settings(name="x", deadlines=limits, history_key="k")
+    limit = Budgets(settings, History([start(20)] * 5)).limit("weights")
+    assert (limit.stall_s, limit.idle_s, limit.source) == (40, math.inf, "learned")
+
+
+def test_what_is_usual_is_told_by_how_often_it_was_seen() -> None:
+    assert budgets().usual("weights") == ""
+    assert budgets(start(12)).usual("weights") == "never silent for more than 12 s once before"
+    assert budgets(start(12), start(20)).usual("weights") == "never silent for more than 20 s in 2 starts"
+
+
+def test_a_deadlines_view_tells_limits_lesson_and_mode() -> None:
+    (view, _) = budgets().views()
+    assert (view.phase, view.stall_s, view.idle_s, view.limit_s, view.source) == ("weights", 600, 300, 3600, "profile")
+    assert (view.samples, view.median_s, view.longest_silence_s, view.mode) == (0, None, None, "enforce")
+    (view, _) = budgets(start(20, 31)).views()
+    assert (view.samples, view.median_s, view.longest_silence_s, view.mode) == (1, 31, 20, "observe")
+    assert view.text.startswith("weights: 1 start, median 31 s")
+    (view, _) = budgets(*[start(20, 31)] * 3).views()
+    assert (view.samples, view.mode, view.source, view.stall_s) == (3, "enforce", "learned", 40)
+
+
+def test_deadlines_that_there_are_not_are_told_as_none() -> None:
+    limits = {"healthy": PhaseLimit(math.inf, math.inf), "jit": PhaseLimit(300.0, math.inf, 100.0)}
+    views = Budgets(Settings(name="x", deadlines=limits, history_key="k"), History([])).views()
+    assert [(view.stall_s, view.idle_s, view.limit_s) for view in views] == [(None, None, None), (300.0, 100.0, None)]

@@ -145,3 +145,9 @@ def test_every_byte_has_an_owner(
         assert held + result.overhead == result.excess
     assert all(holder.bytes >= 0 for holder in result.holders)
     assert {holder.kind for holder in result.holders} <= {"server", "foreign", "unattributed"}
+
+
+@pytest.mark.parametrize(("trusted", "kind"), [(True, "unattributed"), (False, "server")])
+def test_what_nobody_is_listed_for_is_the_lessees_only_where_pids_tell_nothing(*, trusted: bool, kind: str) -> None:
+    (holder,) = account_of(gpu(5 * GIB), lessee="kimi", trusted=trusted).holders
+    assert (holder.kind, holder.server) == (kind, "kimi" if kind == "server" else "")
