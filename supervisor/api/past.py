@@ -19,6 +19,7 @@ from supervisor.api.lastwords import archived_as, last_words
 from supervisor.api.operation import Call, Operation, RefusedError, answer
 from supervisor.api.retelling import Failure
 from supervisor.api.story import sentences
+from supervisor.api.wire.moments import iso
 from supervisor.api.words import state_of
 from supervisor.edge.evidence import Bundle, bundles, tar
 from supervisor.edge.evidence.odd import odd_rank
@@ -105,7 +106,14 @@ async def show_timeline(call: Call) -> Response:
     facts = await anyio.to_thread.run_sync(_facts, found)
     if facts is None:
         raise RefusedError(404, f"the evidence of attempt {wanted} of {call.name} does not tell its timeline")
-    return answer(wire.timeline(facts.snapshot, Clock(facts.snapshot.at, facts.wall)))
+    then = Clock(facts.snapshot.at, facts.wall)
+    told = wire.timeline(facts.snapshot, then)
+    return answer(msgspec.structs.replace(told, ended=_ended(snapshot, call.control.clock(), wanted) or told.at))
+
+
+def _ended(snapshot: ServerSnapshot, clock: Clock, attempt: int) -> str | None:
+    """When an earlier attempt ended, as far as its failure is remembered: its facts were kept before that."""
+    return next((iso(clock.wall_of(one.ended)) for one in snapshot.incidents if one.attempt == attempt), None)
 
 
 def _facts(found: Bundle) -> KeptFacts | None:

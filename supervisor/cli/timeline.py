@@ -53,7 +53,8 @@ def draw(found: Any, columns: int) -> Iterator[str]:
     ready = _moment(found["ready"]) if found["ready"] else None
     if ready is not None:
         spans = list(_until(spans, ready + _BEYOND * (ready - begin)))
-    end = ready or max(span["start"] + span["seconds"] for span in spans)
+    ended = _moment(found["ended"]) if found["ended"] else None
+    end = ready or ended or max(span["start"] + span["seconds"] for span in spans)
     stall = _moment(found["stall_at"]) - begin if found["stall_at"] and not _over(found) else None
     length = max(end - begin, 1e-3)
     usual = list(_usual(spans, found["usual"], begin))

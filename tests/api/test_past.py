@@ -10,6 +10,7 @@ import httpx
 import msgspec
 import pytest
 
+from supervisor.api.wire import iso
 from supervisor.edge.archive import LogArchive, finish, live_path, segments
 from supervisor.snapshot import DeadlineView, DiagnosisView, SpanView, StartupView, StopView
 from tests.api.fake import FakeControl, snapshot
@@ -144,6 +145,12 @@ async def test_an_earlier_timeline_comes_from_the_evidence(
     found = (await client.get("/v1/servers/kimi/timeline?attempt=3")).json()
     assert found["at"] == "2025-11-29T09:53:20.000Z"
     assert found["spans"][0]["begin"] == "2025-11-29T09:53:20.000Z"
+    assert found["ended"] == found["at"], "nobody remembers when, but it is over"
+
+    failed = msgspec.structs.replace(STALL, attempt=3, ended=150.0)
+    await control.put(snapshot("kimi", "running", attempt=4, incidents=(failed,)))
+    found = (await client.get("/v1/servers/kimi/timeline?attempt=3")).json()
+    assert found["ended"] == iso(control.clock().wall_of(150.0))
 
     (bundle / "facts.json").write_text("{cut")
     answer = await client.get("/v1/servers/kimi/timeline?attempt=3")
