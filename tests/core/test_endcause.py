@@ -152,4 +152,13 @@ def test_what_the_log_says_of_a_death_is_its_evidence() -> None:
     ],
 )
 def test_an_end_without_a_word_is_told_by_its_exit_code_and_by_our_signals(code, signals, expected: str) -> None:
-    assert cause(PLAIN._replace(code=code, signals=frozenset(signals))).cause == expected
+    view = cause(PLAIN._replace(code=code, signals=frozenset(signals)))
+    assert view.cause == expected
+    assert 0 < view.confidence < 0.75, "no more than a guess: it alone leaves no server down"
+
+
+def test_a_status_of_two_before_anything_was_done_is_the_command_lines() -> None:
+    view = cause(PLAIN._replace(code=2, stage="launch"))
+    assert view.cause == "server-args-invalid"
+    assert 0 < view.confidence < 0.5
+    assert cause(PLAIN._replace(code=2)).cause == "insufficient-evidence"
