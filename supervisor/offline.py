@@ -58,7 +58,7 @@ def diagnose_main(arguments: Sequence[str]) -> int:
         with _opened(given.log) as stream:
             outcome, profile, lines = diagnose(stream, given.engine, given.now, given.exit_code)
     except UnreadableError as error:
-        sys.stderr.write(f"sglsup diagnose: cannot read {given.log}: {error}\n")
+        sys.stderr.write(f"sglsup diagnose: cannot read {_named(given.log)}: {error}\n")
         return EXIT_UNREADABLE
     with for_a_reader():
         _write(outcome, profile, lines, given)
@@ -81,6 +81,10 @@ def parser() -> _Parser:
     result.add_argument("--engine", choices=profile_names(), help="default: recognised from the log")
     result.add_argument("--json", action="store_true", help="one JSON object")
     return result
+
+
+def _named(log: str) -> str:
+    return "standard input" if log == "-" else log
 
 
 def log_moment(text: str) -> str:
@@ -259,7 +263,7 @@ def _write(outcome: Outcome, profile: Profile, lines: int, given: argparse.Names
     else:
         width = min(shutil.get_terminal_size((100, 24)).columns, 120)
         colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        sys.stdout.write(page(outcome, engine, given.log, lines, max(60, width), colour))
+        sys.stdout.write(page(outcome, engine, _named(given.log), lines, max(60, width), colour))
 
 
 if __name__ == "__main__":

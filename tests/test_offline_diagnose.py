@@ -216,6 +216,17 @@ def test_what_is_no_text_is_one_line(
     assert (shown.out, shown.err) == ("", f"sglsup diagnose: cannot read {log}: {reason}\n")
 
 
+def test_standard_input_is_called_so(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for content, said in (
+        (b"", "cannot read standard input: it is empty"),
+        (b"hello\n", "\nstandard input   no times\n"),
+    ):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+        assert diagnose_main(["-"]) == 66
+        shown = capsys.readouterr()
+        assert said in shown.out + shown.err
+
+
 def test_a_few_lines_are_read_as_an_excerpt_and_said_to_be(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     log = tmp_path / "excerpt.log"
     log.write_text("[12345.123456] " + XID)
