@@ -35,6 +35,13 @@ def test_a_kill_that_is_tried_again_and_memory_that_is_looked_at_again_count_fro
     assert stop.view == StopView("kill", kill_s=0.0, empty_s=31.0, free_s=35.0, killed=1)
 
 
+def test_an_end_whose_exit_nobody_saw_begins_with_the_empty_tree() -> None:
+    stop = StopClock()
+    stop.emptied(2, 50.0)
+    stop.memory_back(53.0)
+    assert stop.view == StopView("", empty_s=0.0, free_s=3.0, killed=2)
+
+
 def test_memory_is_not_back_before_the_last_process_is_gone() -> None:
     stop = StopClock()
     stop.begins("term", 10.0)
