@@ -53,6 +53,9 @@ def test_who_has_not_entered_what_every_rank_announces_lags() -> None:
     start.enters(BEGIN, "weights", "TP0", "TP2")
     assert (start.slowest, start.lag) == ("TP1", ["TP1"])
     assert start.text == "TP1 still in launch; 2 ranks wait in weights"
+    start.enters(POOL, "memory-pool", "TP2")
+    assert start.text == "TP1 still in launch; 2 ranks wait in memory-pool"
+    assert start.order.phases == ["launch", "weights", "memory-pool"]
 
 
 def test_who_has_not_left_what_every_rank_is_heard_to_leave_lags_within_the_phase() -> None:
