@@ -159,8 +159,8 @@ def _under_way(snapshot: ServerSnapshot, clock: Clock) -> str:
     if snapshot.turn:
         return waiting(snapshot.turn, since(snapshot.lifecycle.since, clock))
     what = stage_words(snapshot.stop_stage) or snapshot.lifecycle.reason or snapshot.lifecycle.value
-    if snapshot.lifecycle.value == "reclaiming" and not snapshot.stop_stage and snapshot.lifecycle.reason:
-        # The reason may be a sentence: how long stands before it.
+    if snapshot.lifecycle.value == "reclaiming" and snapshot.lifecycle.reason:
+        # The reason may be a sentence: how long stands before it. Whatever stage its end had come to, it is over.
         return f"checking for {since(under_way_since(snapshot), clock)}: {snapshot.lifecycle.reason}"
     stalled = "stalled, " if snapshot.stop_stage and snapshot.verdict.value == "stalled" else ""
     return f"{stalled}{what} for {since(under_way_since(snapshot), clock)}"

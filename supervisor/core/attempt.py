@@ -116,6 +116,7 @@ class Attempt:
             self.patience.progress(now)
         if tokens := count_of(event.fields.get("capacity_tokens", "")):
             self.capacity = min(self.capacity or tokens, tokens)
+        self._finder.clues.asked_to_end = bool(self.signals)
         self._finder.observe(event, self._tracker.rank_stage(event.rank))
         return advance
 

@@ -76,6 +76,7 @@ class ClueBook:
         self.served = False  # requests were answered
         self.said_fatal = False  # the engine has said that it ends
         self.draining = False
+        self.asked_to_end = False  # by us: what the log says of a signal from now on is its echo, and no cause
 
     def all(self) -> list[Clue]:
         """Every clue that counts."""
@@ -105,7 +106,7 @@ class ClueBook:
 
     def _note(self, signature: Signature, match: LineMatched, stage: str) -> None:
         stage = match.fields.get("stage") or (signature.certain_stage and signature.stage) or stage or signature.stage
-        if signature.stages and stage not in signature.stages:
+        if (signature.stages and stage not in signature.stages) or (self.asked_to_end and signature.cause == EXTERNAL):
             return
         if signature.closes:
             self._clues = [clue for clue in self._clues if clue.signature.name != signature.closes]

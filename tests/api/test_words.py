@@ -192,6 +192,7 @@ def test_who_waits_for_its_turn_says_for_whom_whatever_came_before() -> None:
     assert described("reclaiming", turn=waits, stop_stage="kill") == told
     looking = FacetView("reclaiming", 100.0, "start asked by alice")
     assert described("reclaiming", lifecycle=looking, turn_came=157.0) == "checking for 3 s: start asked by alice"
+    assert described("reclaiming", lifecycle=looking, stop_stage="kill").startswith("checking for 1 m: "), "it is over"
     assert described("reclaiming", turn="held by hand") == "held by hand for 1 m"
 
 

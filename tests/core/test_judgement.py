@@ -585,6 +585,26 @@ def test_a_rank_that_ended_before_its_title_was_read_is_the_one_that_the_log_kno
     assert "scheduler TP1 (pid 11)" in died(-9, rank="").reason
 
 
+@pytest.mark.parametrize("asked_before", [False, True])
+def test_what_the_log_says_of_our_own_term_is_no_cause_and_of_somebodys_before_it_is_one(asked_before: bool) -> None:
+    term = "[2026-11-29 10:41:00] SIGTERM received. signum=None frame=None. Draining requests and shutting down..."
+    world, tree = capturing()
+    world.silent.add(a.KillTree)
+    tree.processes = (e.ProcessSample(10, "S"), e.ProcessSample(11, "Z", "scheduler", "TP1"))
+    tree.run(5)
+    if asked_before:
+        world.log(term)
+    world.tell(e.RoleDied(1, 11, "scheduler", "TP1", code=-9))
+    while not world.done(a.SignalTree):
+        world.until(world.now + 1)
+    world.log(term)
+    world.tell(e.Exited(1, -15))
+    world.tell(e.TreeEmptied(1))
+    (incident,) = world.facts_now.incidents
+    assert incident.diagnosis.cause == ("external-termination" if asked_before else "host-oom-killed")
+    assert ("SIGTERM" in incident.diagnosis.evidence) == asked_before
+
+
 def test_a_last_word_of_the_log_is_not_blamed_on_our_own_term_either() -> None:
     world, _ = capturing()
     world.log("[2026-11-29 10:41:00] Received sigquit from a child process. It usually means the child failed.")
