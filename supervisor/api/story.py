@@ -9,6 +9,7 @@ import msgspec
 from supervisor.api.control import Clock
 from supervisor.api.retelling import Failure, cause_of, end_of, retell
 from supervisor.api.words import describe, since, state_of, with_name
+from supervisor.core.outlook import SERVING
 from supervisor.snapshot import FacetView, ServerSnapshot, StartupView, VoteView
 from supervisor.units import format_duration
 
@@ -111,7 +112,8 @@ def _in_brackets(text: str) -> str:
 
 def _start(snapshot: ServerSnapshot, start: StartupView, clock: Clock) -> Iterator[str]:
     moved = f"; last progress {since(start.last_progress, clock)} ago" if start.last_progress else ""
-    yield f"attempt {snapshot.attempt} is in phase {start.phase} for {since(start.since, clock)}{moved}."
+    where = "is ready by its log" if start.phase == SERVING else f"is in phase {start.phase}"
+    yield f"attempt {snapshot.attempt} {where} for {since(start.since, clock)}{moved}."
     if start.laggard:
         yield f"{start.laggard}."
     for rank in start.ranks:

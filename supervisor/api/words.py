@@ -7,6 +7,7 @@ import re
 import time
 
 from supervisor.api.control import Clock
+from supervisor.core.outlook import SERVING
 from supervisor.snapshot import DrainView, ServerSnapshot, StartupView
 from supervisor.units import format_duration
 
@@ -103,7 +104,10 @@ def _starting(snapshot: ServerSnapshot, clock: Clock) -> str:
     start = snapshot.start
     if start is None:
         return _under_way(snapshot, clock)
-    parts = [f"{start.phase}{_percent(start)} for {format_duration(clock.monotonic - start.since)}"]
+    if start.phase == SERVING:
+        parts = [f"ready by its log for {since(start.since, clock)}, but {probe_says(snapshot)}"]
+    else:
+        parts = [f"{start.phase}{_percent(start)} for {since(start.since, clock)}"]
     if start.laggard:
         parts.append(f"{start.laggard.partition(' still in ')[0]} slowest")
     inside = [rank for rank in start.ranks if rank.phase == start.phase]
@@ -115,6 +119,12 @@ def _starting(snapshot: ServerSnapshot, clock: Clock) -> str:
     if snapshot.verdict.value in ("stalled", "dead", "degraded"):
         parts.append(_verdict(snapshot))
     return ", ".join(parts)
+
+
+def probe_says(snapshot: ServerSnapshot) -> str:
+    """Of a server that calls itself ready. Asked at another port than its own, it would stay so for ever."""
+    asked = f" (asked at port {snapshot.port})" if snapshot.port else ""
+    return f"{snapshot.verdict.reason or 'no probe has succeeded'}{asked}"
 
 
 def _percent(start: StartupView) -> str:

@@ -115,7 +115,10 @@ def is_stalled(snapshot: ServerSnapshot) -> bool:
 
 
 def _starting(snapshot: ServerSnapshot, start: StartupView, clock: Clock) -> list[Child]:
-    said: list[Child] = [tag("b", start.phase), " for ", since(start.since, clock)]
+    ready = start.phase == outlook.SERVING
+    said: list[Child] = [tag("b", "ready by its log" if ready else start.phase), " for ", since(start.since, clock)]
+    if ready:
+        said.append(f", but no probe at port {snapshot.port} has succeeded")  # why is a reason, and may quote the log
     if (ratio := progress(start)) is not None:
         said.append(_progress(snapshot.engine, start.phase, ratio))
     if slow := start.lagging:

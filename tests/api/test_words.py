@@ -186,6 +186,14 @@ def test_what_is_under_way_shows_for_how_long(state: str) -> None:
     assert described(state, lifecycle=FacetView(state, 100.0, "stop asked")) == told
 
 
+@pytest.mark.parametrize(("port", "asked"), [(31099, " (asked at port 31099)"), (0, "")])
+def test_a_start_that_only_its_log_calls_ready_says_what_its_probe_says(port: int, asked: str) -> None:
+    start = StartupView("healthy", "serving", 144.0)
+    verdict = FacetView("warming", 100.0, "port not open yet")
+    told = described("starting", start=start, verdict=verdict, port=port)
+    assert told == f"ready by its log for 16 s, but port not open yet{asked}"
+
+
 def test_who_waits_for_its_turn_says_for_whom_whatever_came_before() -> None:
     waits = "waits for a start slot: kimi is starting; next in line"
     told = "waiting 1 m for a start slot: kimi is starting; next in line"

@@ -318,3 +318,13 @@ def test_sixty_four_servers_fit() -> None:
     """The changing part of a host that starts everything at once: bounded, since it is sent again and again."""
     assert len(content(fleet.many(64), full=False)) < 64 * 40_000
     assert len(content(fleet.control(snapshot("a", "stopped")), full=False)) < 12_000
+
+
+def test_a_start_that_only_its_log_calls_ready_says_what_is_missing_and_not_what_a_log_says() -> None:
+    start = msgspec.structs.replace(fleet.starting().start, phase="healthy", stage="serving", lagging=())
+    unheard = msgspec.structs.replace(
+        fleet.starting(), start=start, port=31099, verdict=FacetView("dead", fleet.NOW - 2, "quoted from a log")
+    )
+    told = text(page(unheard))
+    assert "ready by its log for 5 m 8 s, but no probe at port 31099 has succeeded" in told
+    assert "quoted from a log" not in told
