@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cached_property
 
 import msgspec
 
@@ -11,6 +12,7 @@ from supervisor.core.log.traceback import TracebackBlock
 from supervisor.profile import Profile, Signature
 
 _MARK = 6
+_MARKS_TOGETHER = 32
 TEXT_SEARCHED = 4096  # letters: patterns are tried at each, so a long line must not cost seconds
 
 _FRAMES_SEARCHED = 32 * 1024  # letters
@@ -58,29 +60,23 @@ class SignatureIndex:
 
     def __init__(self, profile: Profile) -> None:
         all_of_them = [_compile(place, signature) for place, signature in enumerate(profile.signatures)]
-        self._records = [one for one in all_of_them if "record" in one.signature.where]
-        self._raws = [one for one in all_of_them if "raw" in one.signature.where]
-        self._tracebacks = [one for one in all_of_them if "traceback" in one.signature.where]
-        self._by_record_mark = by_mark(self._records)
-        self._by_raw_mark = by_mark(self._raws)
+        self._records = _Marked([one for one in all_of_them if "record" in one.signature.where])
+        self._raws = _Marked([one for one in all_of_them if "raw" in one.signature.where])
+        self._tracebacks = _Marked([one for one in all_of_them if "traceback" in one.signature.where])
         self._known: dict[tuple[str, str], list[Found]] = {}  # every rank raises the same, some again and again
-        self._record_marks = any_of(self._by_record_mark)
-        self._raw_marks = any_of(self._by_raw_mark)
 
     @property
     def record_marks(self) -> tuple[str, ...]:
         """Texts without all of which no signature is in a record."""
-        return tuple(self._by_record_mark)
+        return self._records.marks
 
     def record(self, message: str) -> list[Found]:
         """In an engine's record."""
-        text = message[:TEXT_SEARCHED]
-        return _in_line(self._by_record_mark, text) if self._record_marks.search(text) else []
+        return _in_line(self._records, message[:TEXT_SEARCHED])
 
     def raw(self, message: str) -> list[Found]:
         """In a line without prefix."""
-        text = message[:TEXT_SEARCHED]
-        return _in_line(self._by_raw_mark, text) if self._raw_marks.search(text) else []
+        return _in_line(self._raws, message[:TEXT_SEARCHED])
 
     def traceback(self, block: TracebackBlock) -> list[Found]:
         """In the exceptions of a traceback, or in the record that announces it."""
@@ -88,7 +84,7 @@ class SignatureIndex:
         frames = block.frames[-_FRAMES_SEARCHED:]
         known = self._known.get((texts, frames))
         if known is None:
-            matches = [(one, one.in_traceback(texts, frames)) for one in self._tracebacks]
+            matches = [(one, one.in_traceback(texts, frames)) for one in self._tracebacks.of(texts)]
             known = [Found(one.signature.name, _groups(match)) for one, match in matches if match]
             if len(self._known) >= _KNOWN_KEPT:
                 self._known.clear()
@@ -96,32 +92,60 @@ class SignatureIndex:
         return known
 
 
-def by_mark(candidates: list[Compiled]) -> dict[str, list[Compiled]]:
-    """Few short texts of which every needle has one, with the signatures behind them: most lines have none."""
-    needles = sorted({needle for one in candidates for needle in one.signature.needles})
-    shared = Counter(part for needle in needles for part in _parts(needle))
-    chosen: dict[str, list[Compiled]] = {}
-    for needle in needles:
-        if not any(mark in needle for mark in chosen):
-            chosen[max(_parts(needle), key=lambda part: (" " not in part, shared[part], part))] = []
-    for mark, ones in chosen.items():
-        ones += [one for one in candidates if any(mark in needle for needle in one.signature.needles)]
+class _Marked:
+    """Signatures, found by marks: short texts of which each of a signature's needles has one. Most lines have none."""
+
+    def __init__(self, signatures: list[Compiled]) -> None:
+        self._always = {one.place: one for one in signatures if not one.signature.needles}
+        self._behind = _by_mark(signatures)
+        self.marks = tuple(self._behind)
+        self._any = any_of(self.marks)
+
+    def of(self, text: str) -> list[Compiled]:
+        """Those that the text may carry, in the profile's order."""
+        ones = dict(self._always)
+        for mark in self._within(text):
+            ones |= self._behind[mark]
+        return [ones[place] for place in sorted(ones)]
+
+    def _within(self, text: str) -> list[str]:
+        """A pass of RE2 over the text for all marks, or some of them, costs as much as a look for two of them."""
+        if self._any.search(text) is None:
+            return []
+        found = (part for any_of_them, part in self._parts if any_of_them.search(text) is not None)
+        return [mark for part in found for mark in part if mark in text]
+
+    @cached_property
+    def _parts(self) -> list[tuple[Pattern, tuple[str, ...]]]:
+        """Made when the first mark comes, which in a healthy log is late or never."""
+        parts = [self.marks[at : at + _MARKS_TOGETHER] for at in range(0, len(self.marks), _MARKS_TOGETHER)]
+        return [(any_of(part), part) for part in parts]
+
+
+def _by_mark(candidates: list[Compiled]) -> dict[str, dict[int, Compiled]]:
+    """Few short texts of which every needle has one, with the signatures behind it, by their place in the profile."""
+    behind: dict[str, dict[int, Compiled]] = {}
+    for one in candidates:
+        for needle in one.signature.needles:
+            behind.setdefault(needle, {})[one.place] = one
+    shared = Counter(part for needle in behind for part in _pieces(needle))
+    chosen: dict[str, dict[int, Compiled]] = {}
+    for needle in sorted(behind):
+        mark = next((mark for mark in chosen if mark in needle), None)
+        mark = mark or max(_pieces(needle), key=lambda part: (" " not in part, shared[part], part))
+        chosen.setdefault(mark, {}).update(behind[needle])
     return chosen
 
 
-def _parts(needle: str) -> set[str]:
+def _pieces(needle: str) -> set[str]:
     """All its pieces of `_MARK` letters that are not mere blanks between words."""
     if len(needle) <= _MARK:
         return {needle}
     return {needle[at : at + _MARK] for at in range(len(needle) - _MARK + 1)}
 
 
-def _in_line(by_marks: dict[str, list[Compiled]], text: str) -> list[Found]:
-    marks = [mark for mark in by_marks if mark in text]
-    if not marks:
-        return []
-    candidates = {one.place: one for mark in marks for one in by_marks[mark]}
-    found = [(candidates[place], candidates[place].in_text(text)) for place in sorted(candidates)]
+def _in_line(signatures: _Marked, text: str) -> list[Found]:
+    found = [(one, one.in_text(text)) for one in signatures.of(text)]
     return [Found(one.signature.name, _groups(match)) for one, match in found if match]
 
 
