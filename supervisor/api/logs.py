@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Annotated
 
 import anyio
-import anyio.to_thread
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
 from supervisor.api import wire
 from supervisor.api.access import Role
 from supervisor.api.control import Control
+from supervisor.api.files import in_thread, piece
 from supervisor.api.operation import Call, Operation, RefusedError, answer
 from supervisor.edge.archive import attempt_of, live_path, log_bytes, segments
 
@@ -64,8 +64,8 @@ async def read_daemon_log(call: Call) -> Response:
 async def _answer(call: Call, path: str, server: str) -> Response:
     query: LogQuery = call.query
     try:
-        log = await anyio.to_thread.run_sync(open_log, path)
-        offset, end = await anyio.to_thread.run_sync(log.range_of, query)
+        log = await in_thread(open_log, path)
+        offset, end = await in_thread(log.range_of, query)
     except OSError as problem:
         status = 404 if isinstance(problem, FileNotFoundError) else 500
         raise RefusedError(status, f"cannot read {path}: {problem.strerror}") from None
@@ -79,7 +79,7 @@ async def followed(control: Control, path: str, server: str, last_bytes: int) ->
     if not path:
         raise FileNotFoundError
     try:
-        log = await anyio.to_thread.run_sync(LogFile, path)
+        log = await in_thread(LogFile, path)
     except FileNotFoundError:
         raise
     except OSError as problem:
@@ -104,7 +104,7 @@ def clear(path: str) -> None:
 async def clear_server_log(call: Call) -> Response:
     path = call.snapshot.log_path
     try:
-        await anyio.to_thread.run_sync(clear, path)
+        await in_thread(clear, path)
     except FileNotFoundError:
         return answer(wire.Done())
     except OSError as problem:
@@ -122,7 +122,7 @@ async def _stitched(log: LogFile, offset: int, end: int) -> AsyncIterator[bytes]
     """A range of the file as it is, or of a server's log as it was: the beginning of that may be archived (a hole)."""
     attempt = attempt_of(log.path)
     pieces = log.pieces(offset, end) if attempt is None else log_bytes(os.path.dirname(log.path), attempt, offset, end)
-    while data := await anyio.to_thread.run_sync(next, pieces, b""):
+    while data := await piece(next, pieces, b""):
         yield data
 
 
@@ -137,13 +137,13 @@ async def _follow(control: Control, server: str, log: LogFile, offset: int) -> A
             yield data
         offset = max(offset, log.size)
         while True:
-            data = await anyio.to_thread.run_sync(log.read, offset, CHUNK_BYTES)
+            data = await piece(log.read, offset, CHUNK_BYTES)
             if data:
                 offset += len(data)
                 yield data
                 continue
             path = _current_path(control, server, log.path)
-            successor, offset = await anyio.to_thread.run_sync(_successor, log, path, offset)
+            successor, offset = await piece(_successor, log, path, offset)
             if successor is None:
                 await anyio.sleep(FOLLOW_PERIOD_S)
             else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import IO, Annotated
 
@@ -15,6 +15,7 @@ from starlette.responses import Response, StreamingResponse
 
 from supervisor.api import wire
 from supervisor.api.control import Clock
+from supervisor.api.files import Arguments, Found, in_thread
 from supervisor.api.lastwords import archived_as, last_words
 from supervisor.api.operation import Call, Operation, RefusedError, answer
 from supervisor.api.retelling import Failure
@@ -27,6 +28,7 @@ from supervisor.snapshot import IncidentView, ServerSnapshot
 
 STORY_EVENTS = 20
 CHUNK_BYTES = 64 * 1024
+PACK_LIMIT_S = 60.0
 PACKED_AT_ONCE = 2  # each costs a thread, CPU time and as much temporary disk as the bundle has
 FACTS = "facts.json"
 _GZIP = "application/gzip"
@@ -65,7 +67,7 @@ async def tell_story(call: Call) -> Response:
             diagnosis=None if view is None else wire.diagnosis(view),
             evidence_path=incident.evidence_path if incident else snapshot.evidence_path,
             log_path=log_path,
-            log_segments=await anyio.to_thread.run_sync(archived_as, log_path),
+            log_segments=await _kept(archived_as, log_path),
             events=tuple(wire.event(row) for row in rows),
             told=incident.attempt if incident else None,
             odd_rank=failure.odd_rank if failure else "",
@@ -89,8 +91,8 @@ async def _failure(call: Call, snapshot: ServerSnapshot) -> Failure | None:
     ):  # the proof that its memory is back came later
         incident = msgspec.structs.replace(incident, stop=snapshot.stop)
     path = incident.evidence_path
-    odd = await anyio.to_thread.run_sync(odd_rank, path) if path else ""
-    words = await anyio.to_thread.run_sync(last_words, incident.log_path)
+    odd = await _kept(odd_rank, path) if path else ""
+    words = await _kept(last_words, incident.log_path)
     return Failure(incident, odd, words, on_gpus=bool(snapshot.gpus))
 
 
@@ -103,7 +105,7 @@ async def show_timeline(call: Call) -> Response:
     if wanted is None or wanted == snapshot.attempt:
         return answer(wire.timeline(snapshot, call.control.clock()))
     found = await _bundle(call, wanted)
-    facts = await anyio.to_thread.run_sync(_facts, found)
+    facts = await _kept(_facts, found)
     if facts is None:
         raise RefusedError(404, f"the evidence of attempt {wanted} of {call.name} does not tell its timeline")
     then = Clock(facts.snapshot.at, facts.wall)
@@ -139,7 +141,7 @@ async def fetch_bundle(call: Call) -> Response:
     _packers.set(limiter)
     async with limiter:
         try:
-            packed = await anyio.to_thread.run_sync(_packed, found)
+            packed = await in_thread(_packed, found, limit_s=PACK_LIMIT_S)
         except OSError as problem:
             raise RefusedError(500, f"cannot pack {found.path}: {problem.strerror or problem}") from None
     name = f"{call.name}-{found.attempt:06d}.tar.gz"
@@ -157,7 +159,15 @@ async def _bundle(call: Call, attempt: int | None) -> Bundle:
 
 async def _bundles(call: Call) -> tuple[Bundle, ...]:
     directory = str(Path(call.control.daemon_info().state_dir, "evidence"))
-    return await anyio.to_thread.run_sync(bundles, directory, call.name)
+    return await _kept(bundles, directory, call.name)
+
+
+async def _kept(look: Callable[[*Arguments], Found], *arguments: *Arguments) -> Found:
+    """What is found of the past on disk. RefusedError when the disk does not answer."""
+    try:
+        return await in_thread(look, *arguments)
+    except TimeoutError as problem:
+        raise RefusedError(503, f"cannot tell what was kept: {problem.strerror}") from None
 
 
 def _packed(found: Bundle) -> IO[bytes]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import anyio.to_thread
-
 from supervisor.api import logs
+from supervisor.api.files import in_thread
 from supervisor.api.operation import Call
 from supervisor.api.supervisord.codec import FaultCode, FaultError, capped, xml_text
 from supervisor.api.supervisord.processes import each, find, names_of
@@ -27,7 +26,7 @@ async def _read(path: str, offset: int, length: int) -> str:
         raise FaultError(FaultCode.BAD_ARGUMENTS, path)
     query = logs.LogQuery(offset=offset, length=min(length or LOG_BYTES_MAX, LOG_BYTES_MAX))
     try:
-        return _text(await anyio.to_thread.run_sync(_read_bytes, path, query))
+        return _text(await in_thread(_read_bytes, path, query))
     except FileNotFoundError:
         raise FaultError(FaultCode.NO_FILE, path) from None
     except OSError:
@@ -50,7 +49,7 @@ async def tail_process_log(call: Call, name: str, offset: int, length: int) -> l
     """[text, where to go on, whether something was skipped]: supervisord's odd arithmetic, kept for its clients."""
     path = find(call, name).log_path
     try:
-        return await anyio.to_thread.run_sync(_tail, path, offset, length)
+        return await in_thread(_tail, path, offset, length)
     except OSError:
         return ["", 0, False]
 
@@ -83,7 +82,7 @@ async def no_stderr_tail(call: Call, name: str, offset: int, length: int) -> lis
 async def clear_process_logs(call: Call, name: str) -> bool:
     snapshot = find(call, name)
     try:
-        await anyio.to_thread.run_sync(logs.clear, snapshot.log_path)
+        await in_thread(logs.clear, snapshot.log_path)
     except FileNotFoundError:
         return True  # as supervisord has it: what is not there is clear
     except OSError as problem:
