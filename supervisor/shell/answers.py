@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -9,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
-import anyio.to_thread
 import msgspec
 import structlog
 
 from supervisor import __version__
 from supervisor.api.control import Applied, ChangeRefusedError, Clock, DaemonInfo, EventRecord, Request, Upgrading
+from supervisor.api.files import in_thread
 from supervisor.api.pulse import Pulse
 from supervisor.config import Config, ConfigError, Differences, GroupConfig
 from supervisor.core.fleet.view import FleetView
@@ -150,9 +151,11 @@ class Answers:
         return self._parts.rolling.cancel(by)
 
     async def last_start_s(self, name: str) -> float | None:
-        """Seconds of the last good start."""
-        records = await anyio.to_thread.run_sync(self._parts.history.read, name)
-        return records[-1].total_s if records else None
+        """Seconds of the last good start; None as well when the disk does not answer."""
+        with contextlib.suppress(TimeoutError):
+            records = await in_thread(self._parts.history.read, name)
+            return records[-1].total_s if records else None
+        return None
 
     def audit(self, server: str, command: str, by: str) -> None:
         """Note who asked for what."""

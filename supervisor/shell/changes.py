@@ -67,7 +67,7 @@ class Changes:
         """What the file would change now. ConfigError when it cannot be used; what was read before still stands."""
         if not self._path:
             raise ChangeRefusedError("there is no configuration file: the daemon runs without one")
-        files = await anyio.to_thread.run_sync(read_files, self._path)
+        files = await anyio.to_thread.run_sync(read_files, self._path, abandon_on_cancel=True)
         self._read, self.files = await anyio.to_thread.run_sync(understand, files), files
         return differences(self._running(), self._read)
 

@@ -82,7 +82,7 @@ class RouterKeeper:
 
     async def run(self, changed: Callable[[int], Awaitable[int]]) -> None:
         """Until cancelled. `changed` waits for the next change of any server."""
-        self._earlier |= await anyio.to_thread.run_sync(self._read)
+        self._earlier |= await anyio.to_thread.run_sync(self._read, abandon_on_cancel=True)
         while True:
             await self.look()
             await self._pause(changed)
