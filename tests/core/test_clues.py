@@ -56,6 +56,55 @@ def test_the_engines_own_word_that_it_ends_makes_an_error_fatal() -> None:
     assert [clue.authoritative for clue in plain.all()] == [False]
 
 
+def test_what_the_engine_is_said_to_do_is_remembered_by_its_rules() -> None:
+    it = book()
+    assert (it.served, it.said_fatal, it.draining) == (False, False, False)
+    assert book(seen("ready")).served
+    assert book(seen("decode")).served
+    assert book(seen("sigquit")).said_fatal
+    assert book(seen("drain")).draining
+    weights = book(seen("weights-begin"))
+    assert (weights.served, weights.said_fatal, weights.draining) == (False, False, False)
+
+
+def test_what_only_tells_of_an_end_without_words_counts_for_nothing_beside_them() -> None:
+    quiet = next(name for name, one in SIGNATURES.items() if one.quiet_only)
+    assert names(book(seen(quiet), seen("cuda-oom"))) == [quiet, "cuda-oom"]
+    assert names(book(seen(quiet), seen("cuda-oom"), seen("sigquit"))) == ["cuda-oom"]
+
+
+def test_a_victims_word_weighs_less_than_the_culprits() -> None:
+    victim = next(name for name, one in SIGNATURES.items() if one.victim)
+    (clue,) = book(seen(victim)).all()
+    assert clue.weight == SIGNATURES[victim].weight - 30
+    (clue,) = book(seen("cuda-oom")).all()
+    assert clue.weight == SIGNATURES["cuda-oom"].weight
+
+
+# --- repeated, and over a long time ----------------------------------------------------------------------------------
+
+
+def test_a_probe_that_fails_again_and_again_is_no_misreading() -> None:
+    assert names(book(*[seen("health-check-failed")] * 5)) == [
+        *["health-check-failed"] * 3,
+        *["health-checks-failing"] * 2,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("beat", "tic", "name"),
+    [
+        ("10:00:00", "10:01:00", "health-check-failed"),
+        ("10:00:00", "10:02:00", "health-check-failed"),
+        ("10:00:00", "10:02:01", "heartbeat-lost"),
+        ("23:59:00", "00:03:00", "heartbeat-lost"),
+        ("", "10:09:00", "health-check-failed"),
+    ],
+)
+def test_a_heartbeat_that_is_long_gone_is_a_hang(beat: str, tic: str, name: str) -> None:
+    assert names(book(seen("health-check-failed", beat=beat, tic=tic))) == [name]
+
+
 # --- several ranks ---------------------------------------------------------------------------------------------------
 
 
