@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import pwd
 import signal
 import time
 from collections import Counter
@@ -17,7 +15,7 @@ import msgspec
 import structlog
 
 from supervisor import procstat
-from supervisor.config import ServerConfig
+from supervisor.config import OnForeign, ServerConfig
 from supervisor.core.gpus.attribution import FOREIGN, SERVER
 from supervisor.core.gpus.book import Claim, Culprit, DeviceBook, Lease, LeaseRefused, Rules
 from supervisor.core.gpus.views import GpusView
@@ -26,6 +24,7 @@ from supervisor.edge.gpu.feed import GpuFeed
 from supervisor.events import DevicesChecked
 from supervisor.shell import clock
 from supervisor.shell.owners import LIMIT_S, Owners
+from supervisor.shell.users import Users
 from supervisor.shell.writer import StateWriter
 from supervisor.smallfile import UnusableFileError, read_json, replace_bytes
 from supervisor.snapshot import ServerSnapshot
@@ -59,6 +58,7 @@ class Devices:
         self._store_now = anyio.Event()
         self._sight = ("", "")
         self._struck: set[tuple[int, int]] = set()
+        self._users = Users()
         self._owners = Owners(server_of, identify_limit_s)
         self._baselines: frozenset[str] = frozenset()  # of which devices one is known
         self.killed: Counter[tuple[str, str]] = Counter()  # holders of memory that we killed, by server and kind
@@ -139,6 +139,8 @@ class Devices:
         Memory comes back some tenths of a second after its process's end: a period of the feed more would be the
         longest part of a restart.
         """
+        if config.on_foreign is OnForeign.KILL_SAME_USER:
+            await self._users.learn(config.user)
         until = clock.monotonic() + _MOMENTS_S
         while True:
             found = self.check(config, attempt, after, start=start)
@@ -160,7 +162,9 @@ class Devices:
         devices = lease.devices if isinstance(lease, Lease) else self._book.leased(config.name)
         if not devices:
             return DevicesChecked(attempt, True)
-        finding, records = self._book.check(_claim(config, devices, after, start), clock.monotonic())
+        finding, records = self._book.check(
+            _claim(config, self._users.uid(config.user), devices, after, start), clock.monotonic()
+        )
         self._quarantined(records)
         for culprit in finding.kill:
             self._strike(config.name, culprit)
@@ -254,13 +258,13 @@ def _refusal(lease: LeaseRefused, attempt: int) -> DevicesChecked:
     )
 
 
-def _claim(config: ServerConfig, devices: tuple[int, ...], after: float, start: bool) -> Claim:
+def _claim(config: ServerConfig, uid: int | None, devices: tuple[int, ...], after: float, start: bool) -> Claim:
     return Claim(
         config.name,
         devices,
         config.memory_tolerance_bytes,
         config.on_foreign,
-        _uid(config.user),
+        uid,
         after,
         rest=not start,
         limit_s=config.reclaim_limit_s,
@@ -269,12 +273,6 @@ def _claim(config: ServerConfig, devices: tuple[int, ...], after: float, start: 
 
 def _pids(report: GpuSample) -> tuple[int, ...]:
     return tuple(process.pid for gpu in report.devices for process in gpu.processes or () if process.alive)
-
-
-def _uid(user: str | None) -> int:
-    with contextlib.suppress(KeyError):
-        return pwd.getpwnam(user).pw_uid if user else os.geteuid()
-    return os.geteuid()
 
 
 def _kill(server: str, culprit: Culprit) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import subprocess
 import sys
 import threading
@@ -164,6 +165,19 @@ async def test_a_stranger_lives_unless_the_policy_says_so(host: Host, holder: su
     host.check(kill)
     assert holder.wait(10) == -9
     assert host.devices.killed == {("kimi", "foreign"): 1}
+
+
+async def test_whose_a_stranger_is_counts_only_once_its_user_was_looked_up(
+    host: Host, holder: subprocess.Popen[bytes]
+) -> None:
+    """The user database may not answer: nobody is killed on a guess."""
+    own = pwd.getpwuid(os.geteuid()).pw_name
+    kill = ServerConfig("kimi", gpus=GpuPlan(indices=(0,)), user=own, on_foreign=OnForeign.KILL_SAME_USER)
+    await host.look(9 * GIB, processes=(GpuProcess(holder.pid, 9 * GIB),))
+    assert host.check(kill).clean is False
+    assert holder.poll() is None
+    await host.devices.settled(kill, 1, 0.0, start=True)
+    assert holder.wait(10) == -9
 
 
 async def test_failures_put_the_only_device_out(host: Host) -> None:
