@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from supervisor.api.files import THREADS, in_thread, piece
+from supervisor.api.files import HANGING, THREADS, in_thread, piece
 
 
 @pytest.fixture
@@ -44,3 +44,23 @@ async def test_who_asks_too_much_of_it_takes_no_thread_from_others(hangs: thread
             await anyio.wait_all_tasks_blocked()
             assert await anyio.to_thread.run_sync(lambda: "at once") == "at once"
             tasks.cancel_scope.cancel()  # who asked has left: nobody waits for the disk
+
+
+async def test_with_many_that_hang_nobody_needs_another_thread_to_find_out(hangs: threading.Event) -> None:
+    begun = threading.Semaphore(0)
+
+    def read() -> None:
+        begun.release()
+        hangs.wait(30)
+
+    with anyio.fail_after(20):
+        for _ in range(HANGING // THREADS):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(THREADS):
+                    tasks.start_soon(piece, read)
+                for _ in range(THREADS):
+                    await anyio.to_thread.run_sync(begun.acquire)
+                tasks.cancel_scope.cancel()
+        with pytest.raises(TimeoutError):
+            await in_thread(read)
+    assert not begun.acquire(blocking=False)
