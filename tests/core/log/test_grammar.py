@@ -277,6 +277,18 @@ def test_a_phrase_within_a_path_or_a_record_moves_no_phase(planted: str) -> None
     assert not moving & set(rules(f"[2026-03-01 10:00:00 TP0] Something about {planted}"))
 
 
+BARE = "The memory capacity is unbalanced. Some GPUs may be occupied by other processes."
+
+
+def test_an_excerpt_without_prefixes_is_read_as_records_until_one_has_a_prefix() -> None:
+    assert rules(BARE) == ["memory-unbalanced-warning"]
+    assert rules(f"{BARE}\nLoad weight begin. avail mem=78.50 GB") == ["memory-unbalanced-warning", "weights-begin"]
+    prefixed = "[2025-09-30 10:00:00 TP0] Load weight begin. avail mem=78.50 GB"
+    assert rules(f"{prefixed}\n{BARE}\nLoad weight begin. avail mem=78.50 GB") == ["weights-begin"]
+    calm = "[2025-09-30 10:00:00 TP0] Decode batch, #running-req: 1, #token: 1, token usage: 0.00"
+    assert "memory-unbalanced-warning" not in rules(f"{calm}\n{BARE}"), "passed over, and a prefix all the same"
+
+
 def test_benign_lines_are_no_signs() -> None:
     benign = [
         "Setup Custom allreduce failed with CUDART error: peer access is not supported between these two devices.",
