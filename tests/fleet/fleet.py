@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
+from pathlib import Path
 from random import Random
 
 import msgspec
@@ -17,27 +18,35 @@ from msgspec.structs import replace
 
 from supervisor import actions as a
 from supervisor import events as e
-from supervisor.config import OnForeign
+from supervisor.config import Config, OnForeign, ServerConfig
+from supervisor.config.groups import ties
+from supervisor.core.fleet.needs import Admission, Go, Refuse, Wait
 from supervisor.core.gpus.book import Claim, DeviceBook, Lease, LeaseRefused
-from supervisor.core.lifecycle import WITHOUT_DEVICES, State
+from supervisor.core.lifecycle import ALIVE, WITHOUT_DEVICES, State
 from supervisor.core.log.grammar import LogReader
+from supervisor.core.rolling import turn
 from supervisor.core.server import Server
 from supervisor.devices import GpuBlind, XidSeen
 from supervisor.lines import LineCutter
 from supervisor.ports import PortUse
 from supervisor.profile import facts, load_profile
 from supervisor.saved import SavedAttempt, SavedServer
+from supervisor.shell.fleet import AGAIN_S
 from supervisor.shell.loop import to_be_saved
 from supervisor.shell.portbook import PortBook
+from supervisor.snapshot import ServerSnapshot
 from tests.fleet.host import Host, Tree
 from tests.fleet.invariants import Bystander, check_facts, check_json, hold
-from tests.fleet.plans import Plan, plans
+from tests.fleet.overseer import Overseer
+from tests.fleet.plans import Plan, plan_host, plans
+from tests.fleet.router import Gateway, Keeper
+from tests.fleet.shell import BOOT, Shell
 
 PROFILE = load_profile("sglang")
 FACTS = facts(PROFILE, ("python", "-m", "sglang.launch_server", "--model-path", "/m/kimi", "--tp", "2"))
-BOOT = "boot"
 _STEPS_AT_ONE_MOMENT = 200  # more than that, and somebody asks for the same moment again and again
 _KILL_TAKES_S = 0.03
+ALL_START_S = 1500.0  # for starts one after another, after backoffs, and after a look that was not answered
 
 
 @cache
@@ -58,24 +67,52 @@ class Life(msgspec.Struct):
 
 
 class Seat:
-    """One server: its plan, its core, its bystander."""
+    """One server: its plan, its configuration in force, its core, its bystander."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, config: ServerConfig) -> None:
         self.plan = plan
         self.name = plan.name
         self.watch = Bystander(plan.settings)
         self.learnt: list[a.StartRecord] = []
         self.lives: list[Life] = []
+        self.config = config
         self.server: Server
+        self.seated = False  # by the daemon of the moment
+        self.tenure = 0  # grows with every core: what an earlier one has asked for, nobody waits for
+        self.facts: dict[str, str] = {"goal": "down", "maintenance": "", "readiness": "unknown"}
         self.waiting_since: float | None = None
         self.silent: set[type[a.Action]] = set()
         self.spawn_errors: list[e.SpawnFailed] = []
+        self._snapshot: ServerSnapshot | None = None
+
+    def snapshot(self) -> ServerSnapshot:
+        """As of the last event."""
+        if self._snapshot is None:
+            self._snapshot = self.server.snapshot()
+        return self._snapshot
+
+    def changed(self) -> None:
+        """An event has been handled."""
+        self._snapshot = None
+
+    def sit(self, server: Server) -> None:
+        """A core takes the seat."""
+        self.server, self.seated, self._snapshot = server, True, None
+        self.tenure += 1
+        self.waiting_since = None
+
+    def look(self) -> None:
+        """What people see of it, as it is taken up."""
+        snapshot = self.snapshot()
+        self.facts = {"goal": snapshot.goal, "maintenance": "on" if snapshot.maintenance else ""}
+        self.facts["readiness"] = snapshot.readiness.value
 
 
 class Fleet:
     """Everything. `step` does the next thing that is due; a broken invariant raises `BrokenError`."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, folder: Path) -> None:
+        """`folder`: for what the daemon writes to disk by itself."""
         self.chance = Random(seed ^ 0x5EED)
         self.host = Host(self.chance.randint(1, 4))
         self.now = 100.0
@@ -84,8 +121,22 @@ class Fleet:
         self._queue: list[tuple[float, int, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._life = 0  # which daemon; what a dead one was about to do is never done
-        self.seats = [Seat(plan) for plan in plans(self.chance, self.host.gpus)]
+        planned = plans(self.chance, self.host.gpus)
+        self.file = plan_host([plan.name for plan in planned], self.chance)
+        if self.file.routers:
+            planned = tuple(plan.with_routers() for plan in planned)
+        self.seats = [Seat(plan, self.file.servers[plan.name]) for plan in planned]
         self._by_name = {seat.name: seat for seat in self.seats}
+        self._folder = folder
+        self._edits = 0
+        self.overseer = Overseer(self.file, self.seats, lambda: self.now)
+        self.gateway = Gateway()
+        self.routed = bool(self.file.routers)
+        self.tied = self.file != Config(servers=self.file.servers) or any(
+            ties(self.file)[name].before for name in self._by_name
+        )
+        self.host.ready_after_s = self.chance.choice((None, 5.0, 5.0, 30.0))
+        self.recall_s = 0.0  # how long a daemon reads the log of a server that it takes up
         self._die_after: int | None = None
         self._lost: set[str] = set()
         self._written: dict[str, SavedServer] = {}
@@ -96,6 +147,7 @@ class Fleet:
 
     def until(self, end: float) -> None:
         """Let time pass."""
+        self.turn()
         while self.step(end):
             pass
         self.now = max(self.now, end)
@@ -109,18 +161,25 @@ class Fleet:
             self._advance(at)
             if life in (0, self._life):
                 deed()
+            self.turn()
         elif seat is not None and when is not None and when <= end:
             self._advance(when if when > self.now else self.now + 1e-3)
             self.tell(seat, e.Ticked())
+            self.turn()
         else:
             return False
         self._count_down()
         return True
 
+    def turn(self) -> None:
+        """Everybody in the shell who can go on does."""
+        self.shell.loop.turn()
+        hold(not self.overseer.broken, self.overseer.broken)
+
     def _next_tick(self) -> tuple[float | None, Seat | None]:
         best, chosen = None, None
         for seat in self.seats:
-            deadline = seat.server.deadline()
+            deadline = seat.server.deadline() if seat.seated else None
             if deadline is not None and (best is None or deadline < best):
                 best, chosen = deadline, seat
         return best, chosen
@@ -130,20 +189,28 @@ class Fleet:
         hold(self._at_once < _STEPS_AT_ONE_MOMENT, "a moment that has come does not come again and again")
         self.now = max(self.now, at)
 
-    def _later(self, delay_s: float, deed: Callable[[], None], *, ours: bool = True) -> None:
+    def later(self, delay_s: float, deed: Callable[[], None], *, ours: bool = True) -> None:
         """`ours`: the daemon does it, unless it dies before; else the world does."""
         life = self._life if ours else 0
         heapq.heappush(self._queue, (self.now + delay_s, next(self._order), life, deed))
 
     def _post(self, delay_s: float, seat: Seat, event: e.AnyEvent) -> None:
-        self._later(delay_s, partial(self.tell, seat, event))
+        self.later(delay_s, partial(self._tell, seat, seat.tenure, event))
+
+    def _tell(self, seat: Seat, tenure: int, event: e.AnyEvent) -> None:
+        """Of what an earlier core has asked for, nobody waits for the answer."""
+        if seat.tenure == tenure:
+            self.tell(seat, event)
 
     # --- the daemon's loop -------------------------------------------------------------------------------------------
 
     def tell(self, seat: Seat, event: e.AnyEvent) -> None:
         """One server's core takes in an event; what it asks for is begun."""
+        if not seat.seated:
+            return
         seat.watch.event(event, self.now)
         out = seat.server.handle(event, self.now)
+        seat.changed()
         seat.lives[-1].told.append((self.now, event, out))
         check_json(event, out)
         if to_be_saved(event, out):
@@ -151,9 +218,11 @@ class Fleet:
         if a.KillTree in seat.silent:
             seat.watch.excuse(self.now)
         self._perform(seat, out)
+        self.overseer.told(seat, event, out)
         seat.watch.check(seat.server, self.host.living(seat.name), self.now)
         if out:
-            check_facts(seat.server)
+            self.shell.hub.publish()
+            check_facts(seat.server, seat.snapshot())
 
     def _save(self, seat: Seat) -> None:
         saved = replace(seat.server.save(BOOT), devices=self._book.leased(seat.name))
@@ -164,37 +233,48 @@ class Fleet:
         for action in actions:
             seat.watch.action(action, self.now)
             if isinstance(action, a.Announce):
+                if action.facet in seat.facts:
+                    seat.facts[action.facet] = action.after
                 self._announced(seat, action)
             elif type(action) not in seat.silent:
                 self._carry(seat, action)
 
     def _announced(self, seat: Seat, action: a.Announce) -> None:
         if action.facet == "lifecycle" and action.after in WITHOUT_DEVICES:
-            self._book.release_lease(seat.name)
-            self._ports.release(seat.name)
+            self._release(seat.name)
+        if action.facet == "lifecycle":
+            self.overseer.announced(seat, action)
+            self.shell.announced(seat.name, action)
+
+    def _release(self, name: str) -> None:
+        self._book.release_lease(name)
+        self._ports.release(name)
 
     def _carry(self, seat: Seat, action: a.AnyAction) -> None:
         match action:
             case a.Spawn():
-                self._later(0.0005, partial(self._note, seat, action.attempt))
+                self.later(0.0005, partial(self._note, seat, action.attempt))
             case a.SignalTree():
                 self._signal(seat, action)
             case a.KillTree():
-                self._later(0.001, partial(self._kill, seat, action.attempt))
+                self.later(0.001, partial(self._kill, seat, action.attempt))
             case a.Probe():
                 self._probe(seat, action)
             case a.CheckDevices():
-                self._look(seat, action)
+                if self.tied:
+                    self.shell.loop.start_soon(self._check, seat, seat.tenure, action, name=f"{seat.name}: check")
+                else:
+                    self._look(seat, action)
             case a.KeepEvidence():
                 self._answer(self.chance.choice((0.2, 9.0)), seat, e.EvidenceKept(action.attempt, "/evidence/1"))
             case a.Remember():
-                self._later(0.001, partial(seat.learnt.append, action.record))
+                self.later(0.001, partial(seat.learnt.append, action.record))
             case a.LeaveRouters():
-                self._answer(0.1, seat, e.RoutersLeft(action.attempt))
+                self.shell.loop.start_soon(self._leave, seat, seat.tenure, action, name=f"{seat.name}: leave")
             case a.CountRequests():
                 self._answer(0.1, seat, e.RequestsCounted(action.attempt, self.chance.choice((0, 3, None))))
             case a.AskCanary():
-                sane = self.chance.choice((True, True, False, None))
+                sane = self.chance.choice(self.host.canaries)
                 self._answer(0.3, seat, e.CanaryAnswered(action.attempt, sane))
             case _:
                 raise AssertionError(f"an unknown action: {action}")
@@ -211,9 +291,10 @@ class Fleet:
         self._spawning[seat.name] = attempt
         if seat.spawn_errors:
             failed = replace(seat.spawn_errors.pop(), attempt=attempt)
-            self._later(0.001, partial(self._spawn_fails, seat, failed))
+            self.later(0.001, partial(self._spawn_fails, seat, failed))
         else:
-            self._later(self.chance.choice((0.001, 0.001, 0.5, 45.0)), partial(self._spawn, seat, attempt))
+            takes_s = self.chance.choice((0.001, 0.001, 0.5, 45.0))
+            self.later(min(takes_s, self.host.spawn_takes_s), partial(self._spawn, seat, attempt))
 
     def _spawn_fails(self, seat: Seat, event: e.SpawnFailed) -> None:
         self.host.disk.notes.pop(seat.name, None)
@@ -225,10 +306,14 @@ class Fleet:
         rivals = [tree for device in devices for tree in self.host.on_device(device) if tree.server != seat.name]
         seat.watch.spawned(self.host.living(seat.name), rivals)
         tree = Tree(seat.name, attempt, devices, self.now)
+        if self.host.ready_after_s is not None:
+            self.later(self.host.ready_after_s, partial(tree.answers, e.ProbeOutcome.OK), ours=False)
+        if seat.config.command in self.host.broken:
+            self.later(2.0, partial(self.leader_ends, tree, 1), ours=False)
         tree.pid = 1000 * (1 + self.seats.index(seat)) + attempt
         self.host.trees.append(tree)
         self.host.disk.attempts[seat.name] = attempt
-        self._later(0.001, partial(self._tell_spawned, seat, tree))
+        self.later(0.001, partial(self._tell_spawned, seat, tree))
 
     def _tell_spawned(self, seat: Seat, tree: Tree) -> None:
         event = self.host.disk.notes[seat.name] = e.Spawned(tree.attempt, tree.pid, log_path="/log")
@@ -253,7 +338,7 @@ class Fleet:
         if tree is None or tree.attempt != action.attempt or tree.stuck:
             return
         if action.signal == 9 or not tree.deaf:
-            self._later(0.5, partial(self.leader_ends, tree, -action.signal), ours=False)
+            self.later(0.5, partial(self.leader_ends, tree, -action.signal), ours=False)
 
     def leader_ends(self, tree: Tree, code: int | None, *, whole: bool = True) -> None:
         """The leader exits, mostly with all that it started; the daemon of the moment hears of it."""
@@ -279,7 +364,7 @@ class Fleet:
             return
         self.leader_ends(tree, -9)
         self.host.bury(tree, self.now)
-        self._later(_KILL_TAKES_S, partial(self._emptied, seat, attempt))
+        self.later(_KILL_TAKES_S, partial(self._emptied, seat, attempt))
 
     def _emptied(self, seat: Seat, attempt: int) -> None:
         self._attached.pop(seat.name, None)
@@ -294,12 +379,68 @@ class Fleet:
         delay_s = action.timeout_s if outcome is e.ProbeOutcome.TIMEOUT else 0.01
         self._answer(delay_s, seat, e.Probed(action.attempt, outcome, 0, 0.01, e.Listener.OURS))
 
+    async def _leave(self, seat: Seat, tenure: int, action: a.LeaveRouters) -> None:
+        if self.routed:
+            problem = await self._keeper.leave(seat.name, action.limit_s)
+        else:
+            problem = ""
+            await self.shell.pause(0.1)
+        if seat.tenure == tenure:
+            self._answer(0.0, seat, e.RoutersLeft(action.attempt, problem))
+
     def _look(self, seat: Seat, action: a.CheckDevices) -> None:
+        """On a host whose servers have nothing to do with each other nobody waits for his turn."""
         if seat.waiting_since is None:
             seat.waiting_since = self.now
-        self._later(0.01, self.sample)
-        self._later(0.15, self.sample)
-        self._later(0.16, partial(self._looked, seat, action))
+        if seat.plan.gpus.size:
+            self.later(0.01, self.sample)
+            self.later(0.15, self.sample)
+        self.later(0.16, partial(self._looks, seat, seat.tenure, action))
+
+    def _looks(self, seat: Seat, tenure: int, action: a.CheckDevices) -> None:
+        if seat.tenure == tenure:
+            self._answer(0.0, seat, self._looked(seat, action))
+
+    async def _check(self, seat: Seat, tenure: int, action: a.CheckDevices) -> None:
+        """As `shell.premises.Premises.look` does it."""
+        found = await self._premises(seat, action)
+        if self.shell.alive and seat.tenure == tenure:
+            self._answer(0.0, seat, found)
+
+    async def _premises(self, seat: Seat, action: a.CheckDevices) -> e.DevicesChecked:
+        fleet = self.shell.keeper
+        if action.start and (turn := await self._turn_of(seat, action.attempt, await fleet.admitted(seat.name))):
+            seat.waiting_since = None
+            return turn
+        await self._samples(seat)
+        found = self._looked(seat, action)
+        if not action.start:
+            return found
+        turn = await self._turn_of(seat, action.attempt, fleet.looked(seat.name, free=found.clean is not False))
+        return turn or found
+
+    async def _turn_of(self, seat: Seat, attempt: int, answer: Admission) -> e.DevicesChecked | None:
+        match answer:
+            case Go():
+                return None
+            case Refuse(reason):
+                return e.DevicesChecked(attempt, False, reason, refuse=True)
+            case Wait(reason):
+                if self._book.leased(seat.name):
+                    await self._samples(seat)
+                if self._found(seat, a.CheckDevices(attempt, start=False)).clean is not False and self.shell.alive:
+                    self._release(seat.name)
+                return e.DevicesChecked(attempt, False, reason, waiting=True, again_s=AGAIN_S)
+
+    async def _samples(self, seat: Seat) -> None:
+        """The feed's: the second one is surely younger than the wait."""
+        if seat.waiting_since is None:
+            seat.waiting_since = self.now
+        if not seat.plan.gpus.size:
+            return
+        self.later(0.01, self.sample)
+        self.later(0.15, self.sample)
+        await self.shell.pause(0.16)
 
     def sample(self) -> None:
         """The feed reports."""
@@ -328,14 +469,16 @@ class Fleet:
     def _store_devices(self) -> None:
         self.host.disk.devices = msgspec.json.encode(self._book.records())
 
-    def _looked(self, seat: Seat, action: a.CheckDevices) -> None:
+    def _looked(self, seat: Seat, action: a.CheckDevices) -> e.DevicesChecked:
         found = self._found(seat, action)
         if found.clean is not False and action.start:
             held = self._ports.claim(seat.name, (PortUse(seat.plan.settings.port, "requests"),))
-            found = replace(found, clean=False, reason="; ".join(held), ports=tuple(held)) if held else found
+            if held:
+                self._book.release_lease(seat.name)
+                found = e.DevicesChecked(action.attempt, False, "; ".join(held), ports=tuple(held))
         if found.clean is not False:
             seat.waiting_since = None
-        self._answer(0.0, seat, found)
+        return found
 
     def _found(self, seat: Seat, action: a.CheckDevices) -> e.DevicesChecked:
         if not seat.plan.gpus.size:
@@ -384,18 +527,30 @@ class Fleet:
         else:
             self._die_after -= 1
 
-    def _daemon_dies(self) -> None:
+    def _daemon_dies(self, away_s: float | None = None) -> None:
+        self.shell.end()
         self._life += 1
+        self._attached = {}
+        for seat in self.seats:
+            seat.seated = False
         self._queue = [entry for entry in self._queue if entry[2] == 0]
         heapq.heapify(self._queue)
-        away_until = self.now + self.chance.choice((0.0, 1.0, 40.0))
+        away_until = self.now + (self.chance.choice((0.0, 1.0, 40.0)) if away_s is None else away_s)
         while self._queue and self._queue[0][0] <= away_until:
             at, _, _, deed = heapq.heappop(self._queue)
             self.now = max(self.now, at)
-            self._attached = {}
             deed()
         self.now = max(self.now, away_until)
+        if away_s is None and self.host.trees and self.chance.random() < 0.3:  # nobody watches
+            self.leader_ends(self.chance.choice(self.host.trees), 1)
         self._daemon_starts()
+
+    def hand_over(self) -> None:
+        """The daemon executes other code: everything is written down as it is, and comes back a moment later."""
+        for seat in self.seats:
+            self._save(seat)
+            seat.watch.handed_over()
+        self.later(0.0, partial(self._daemon_dies, 0.2))
 
     def _daemon_starts(self) -> None:
         self._life += 1
@@ -406,15 +561,38 @@ class Fleet:
         self._ports = PortBook()
         self._forget_lost()
         self._book.restore(self.host.disk.records())
+        for seat in self.seats:
+            seat.config = self.file.servers[seat.name]
         inherited = {seat.name: self._inherit(seat) for seat in self.seats}
+        adopted, self._attached = self._attached, {}
         for tree in list(self.host.trees):  # of which there is no note
-            if self._attached.get(tree.server) is not tree:
+            if adopted.get(tree.server) is not tree:
                 self._end_leftover(tree)
-        for seat in self.seats:
-            self._sit(seat, inherited[seat.name])
-        for seat in self.seats:
-            if inherited[seat.name] is None:
-                self.tell(seat, e.StartRequested("autostart"))
+        self.recall_s = self.chance.choice((0.0, 0.0, 0.05, 2.0))
+        self.shell = Shell(self, self.file, self._folder)
+        if self.routed:
+            self._keeper = Keeper(self.gateway, self.shell.roster.snapshots, self.shell.hub.publish)
+            self.shell.loop.start_soon(self._keeper.run, self.shell.hub.changed, name="router")
+        self.overseer.daemon_came_back()
+        self.shell.begin(lambda seat: self._sit(seat, inherited[seat.name], adopted.get(seat.name)))
+
+    def edit_file(self, names: Sequence[str], *, good: bool) -> None:
+        """Somebody writes new commands for these servers into the file; one that is not good ends at once."""
+        self._edits += 1
+        servers = dict(self.file.servers)
+        for name in names:
+            servers[name] = replace(servers[name], command=(name, str(self._edits)))
+            if not good:
+                self.host.broken.add(servers[name].command)
+        self.file = self.shell.changes.file = replace(self.file, servers=servers)
+
+    def missing(self, name: str) -> str:
+        """Which routers do not have the server."""
+        return self._keeper.missing(name) if self.routed else ""
+
+    def seat(self, name: str) -> Seat:
+        """One server's."""
+        return self._by_name[name]
 
     def _forget_lost(self) -> None:
         for what in self._lost:
@@ -455,27 +633,49 @@ class Fleet:
             saved = replace(saved, tree_alive=True, attempt=known)
         return saved
 
-    def _sit(self, seat: Seat, saved: SavedServer | None) -> None:
+    def _sit(self, seat: Seat, saved: SavedServer | None, tree: Tree | None) -> bool:
+        """One is taken up; False when nothing is left of it."""
+        number, state = (saved.number, saved.state) if saved is not None else (0, State.STOPPED.value)
+        last = self.host.disk.attempts.get(seat.name, 0)
+        lives = tree is not None and tree.leader
+        seat.watch.daemon_came_back(self.now, max(last, number), state, lives=lives)
+        if tree is not None:
+            self._attached[seat.name] = tree
+        self._sit_down(seat, saved)
+        return saved is not None
+
+    def sit_again(self, config: ServerConfig) -> None:
+        """Another configuration for the same processes: a new core, from the record of the old one."""
+        seat = self._by_name[config.name]
+        self._save(seat)
+        seat.config = config
+        seat.watch.sat_again()
+        self.shell.config = replace(self.shell.config, servers=self.shell.roster.configs())
+        self._sit_down(seat, self.host.disk.read(seat.name))
+
+    def _sit_down(self, seat: Seat, saved: SavedServer | None) -> None:
         last, learnt = self.host.disk.attempts.get(seat.name, 0), tuple(seat.learnt)
-        seat.server = Server(seat.plan.settings, PROFILE, FACTS, self.now, last, learnt)
-        seat.waiting_since = None
         tree = self._attached.get(seat.name)
+        seat.sit(Server(seat.plan.settings, PROFILE, FACTS, self.now, last, learnt))
         life = Life(self.now, last, learnt, saved, tree is not None, [])
         seat.lives.append(life)
-        number, state = (saved.number, saved.state) if saved is not None else (0, State.STOPPED.value)
-        seat.watch.daemon_came_back(self.now, max(last, number), state)
-        if saved is None:
-            return
-        if saved.devices and saved.state not in WITHOUT_DEVICES:
-            self._book.adopt(Lease(seat.name, saved.devices))
-        actions = seat.server.restore(saved, self.now, tree_lives=tree is not None)
-        if tree is not None:
-            self._take(seat, tree, life)
+        actions: list[a.AnyAction] = []
+        if saved is not None:
+            if saved.devices and saved.state not in WITHOUT_DEVICES:
+                self._book.adopt(Lease(seat.name, saved.devices))
+            actions = seat.server.restore(saved, self.now, tree_lives=tree is not None)
+            if tree is not None:
+                self._take(seat, tree, life)
+        seat.changed()
+        seat.look()
+        self.overseer.look_at(seat)
         self._perform(seat, actions)
         seat.watch.check(seat.server, self.host.living(seat.name), self.now)
 
     def _take(self, seat: Seat, tree: Tree, life: Life) -> None:
         self._ports.claim(seat.name, (PortUse(seat.plan.settings.port, "requests"),))
+        if tree.written:
+            seat.watch.recalled()
         for at, text in tree.written:
             for event in matched(text):
                 recalled = replace(event, attempt=tree.attempt)
@@ -501,25 +701,82 @@ class Fleet:
         """Everything that ails the host passes."""
         self.blind = self.twice = False
         self._die_after = None
+        self.gateway.reachable = True
         self.host.strangers.clear()
+        self.host.broken.clear()
         self.host.leftover_s = 0.3
+        self.host.ready_after_s = 5.0
+        self.host.spawn_takes_s = 0.5
+        self.host.canaries = (True,)
         self.host.crumbs = {}
         for tree in self.host.trees:
             tree.stuck = tree.deaf = False
+            tree.health = e.ProbeOutcome.OK
         for seat in self.seats:
             seat.silent.clear()
             seat.spawn_errors.clear()
+
+    def all_start(self) -> None:
+        """Whoever should run and can run is healthy, once all that ails the host has passed."""
+        self.heal()
+        self.until(self.now + 50.0)
+        for seat in self.seats:
+            self.tell(seat, e.ResumeRequested("test"))
+        self._release_all()
+        self.shell.request_group(tuple(seat.name for seat in self.seats), e.StartRequested("test"))
+        self.turn()
+        end = self.now + ALL_START_S
+        while self.now < end and not (all(map(self._stands, self.seats)) and self._rolled()):
+            self.until(self.now + 50.0)
+            for seat in self.seats:  # as people do, who have looked why: it may have failed before all passed
+                if seat.server.state in (State.FATAL, State.QUARANTINED) and self.now < end - ALL_START_S / 2:
+                    self._release_all()
+                    self.shell.request(seat.name, e.StartRequested("test"))
+        hold(self._rolled(), "a rolling ends")
+        for seat in self.seats:
+            why = seat.snapshot().lifecycle.reason
+            hold(self._stands(seat), f"{seat.name} should run and is {seat.server.state}: {why}")
+
+    def _release_all(self) -> None:
+        for device in range(self.host.gpus):
+            self.release_gpu(device)
+
+    def _rolled(self) -> bool:
+        """A rolling waits for whoever has his turn, as long as others have his devices or port."""
+        roll = self.shell.rolling.last
+        member = turn(roll) if roll is not None else None
+        if member is None:
+            return True
+        seat = self._by_name[member.name]
+        return not seat.snapshot().healthy and self._stands(seat)
+
+    def _stands(self, seat: Seat) -> bool:
+        """Healthy; or others that are have its devices or its port; or one that it needs is excused like that."""
+        if seat.snapshot().healthy:
+            return True
+        before = self.overseer.ties[seat.name].before
+        needed = [one for one in self.seats if one.name in before and not one.snapshot().healthy]
+        return self._taken(seat) or any(self._stands(one) for one in needed)
+
+    def _taken(self, seat: Seat) -> bool:
+        others = [one for one in self.seats if one is not seat and one.server.state in ALIVE]
+        ports = {one.plan.settings.port for one in others}
+        held = {device for one in others for device in self._book.leased(one.name)}
+        gpus = seat.plan.gpus
+        free = self.host.gpus - len(held)
+        return seat.plan.settings.port in ports or bool(held & set(gpus.indices)) or free < gpus.size
 
     def come_to_rest(self) -> None:
         """Stop all, let everything pass: every server is stopped, nothing lives, nothing is leased."""
         self.heal()
         self.until(self.now + 50.0)
         for _ in range(3):  # whoever is quarantined looks again when he is asked again, as people do
-            for device in range(self.host.gpus):
-                self.release_gpu(device)
-            for seat in self.seats:
-                self.tell(seat, e.StopRequested("test"))
+            self._release_all()
+            self.shell.loop.start_soon(self.shell.ends.stop_all, "test", name="stop all")
+            self.turn()
             self.until(self.now + 500.0)
+            if all(seat.server.state is State.STOPPED for seat in self.seats):
+                break
         for seat in self.seats:
             hold(seat.server.state is State.STOPPED, f"{seat.name} ends {seat.server.state}, which is not stopped")
             hold(not self._book.leased(seat.name), f"{seat.name} is stopped and has devices")

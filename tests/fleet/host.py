@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from supervisor import events as e
@@ -39,6 +41,10 @@ class Tree:
         """Whether a process of it exists."""
         return self.leader or self.ranks
 
+    def answers(self, outcome: e.ProbeOutcome) -> None:
+        """To every probe from now on."""
+        self.health = outcome
+
     def die(self) -> None:
         """Every process ends."""
         self.leader = self.ranks = False
@@ -73,6 +79,10 @@ class Host:
         self.strangers: set[int] = set()  # devices on which somebody else's process holds memory
         self.crumbs: dict[int, float] = {}  # devices whose memory the dead still hold, until when
         self.leftover_s = 0.3  # how long memory outlives its process
+        self.ready_after_s: float | None = None  # how long starts take that nothing disturbs; None: they never end
+        self.spawn_takes_s = math.inf  # at most
+        self.canaries: tuple[bool | None, ...] = (True, True, False, None)
+        self.broken: set[tuple[str, ...]] = set()  # commands that end at once
 
     def living(self, server: str) -> list[Tree]:
         """The server's trees that have processes."""

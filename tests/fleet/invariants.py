@@ -15,15 +15,17 @@ from supervisor.core.lifecycle import RESTING, TABLE, State
 from supervisor.core.server import Server
 from supervisor.core.settings import Settings
 from supervisor.saved import SavedServer
+from supervisor.snapshot import ServerSnapshot
 from tests.fleet.host import Tree
 from tests.fleet.plans import LEAST_PATIENCE_S
 
 _LEGAL = {(source.value, row.dest.value) for row in TABLE for source in row.sources}
 _WITH_ATTEMPT = (State.STARTING.value, State.STOPPING.value)
-_SPAWN_LIMIT_S = 30.0
+SPAWN_LIMIT_S = 30.0
 _PROBE_SLACK_S = 10.0
 # A stop ends within its grace, the evidence, three tries to kill, and the patience with memory that stays.
 _STOP_LIMIT_S = 400.0
+HELD_FACTOR = 3.0  # a stop that waits until others have ended
 
 
 class BrokenError(AssertionError):
@@ -53,9 +55,16 @@ class Bystander:
         self._probe_until = 0.0
         self._spawn_until = math.inf
         self._paused = False
+        self._patience = 1.0
+        self._handed_over = False
         self._state = State.STOPPED.value
         self._emptied = False  # whether the last event told that the tree is empty
         self._last_look: e.DevicesChecked | None = None
+
+    @property
+    def spawning(self) -> bool:
+        """Whether a spawn has been asked for and not been answered."""
+        return self._spawn_until < math.inf
 
     # --- what is seen ------------------------------------------------------------------------------------------------
 
@@ -68,10 +77,13 @@ class Bystander:
             case e.StartRequested() | e.RestartRequested() | e.ResumeRequested():
                 self._asked_up(isinstance(event, e.ResumeRequested))
             case e.StopRequested():
-                self._grounds.add("asked")
+                self._grounds |= set() if event.hold else {"asked"}
+                self._patience = HELD_FACTOR if event.hold else 1.0
                 self._credit, self._asked, self._down_since = 0, 0, now
             case e.PauseRequested():
                 self._paused, self._credit = True, min(self._credit, self._asked)
+            case e.MateFailed() if not self._paused and self._down_since is None:
+                self._grounds.add("mate")
             case e.SignalRequested():
                 self._grounds.add("asked")
             case e.Probed():
@@ -129,7 +141,7 @@ class Bystander:
         hold(len(self._failures) <= self._settings.restart.budget, "no more restarts than the budget allows")
         look = self._last_look
         hold(look is None or look.clean is not False, "never a spawn on devices whose last look found them dirty")
-        self.number, self._credit, self._asked, self._spawn_until = action.attempt, 0, 0, now + _SPAWN_LIMIT_S
+        self.number, self._credit, self._asked, self._spawn_until = action.attempt, 0, 0, now + SPAWN_LIMIT_S
         self._grounds.clear()
         self._failed_probes, self._ready_at, self._probe_until = 0, None, 0.0
 
@@ -153,7 +165,7 @@ class Bystander:
         if served_s >= self._settings.restart.reset_after_s:
             self._failures.clear()
         self._failures = [at for at in self._failures if now - at < self._settings.restart.window_s]
-        if not self._grounds & {"asked", "refused", "spawn unanswered"}:
+        if not self._grounds & {"asked", "mate", "refused", "spawn unanswered"}:
             self._failures.append(now)
         if self._down_since is None and not self._paused:
             self._credit = 1
@@ -168,15 +180,31 @@ class Bystander:
         hold(not self._paused or bool(self._grounds - {"fatal line", "samples"}), "nothing is ended while it is paused")
         self._grounds.add("decided")
 
-    def daemon_came_back(self, now: float, number: int, state: str) -> None:
+    def daemon_came_back(self, now: float, number: int, state: str, *, lives: bool) -> None:
         """What was asked of the world is asked again; a spawn that was lost is decided again."""
         self.number, self._state, self._probe_until = number, state, 0.0
-        self._grounds.add("the daemon died" if self._spawn_until == math.inf else "asked")
+        if self._spawn_until < math.inf:
+            self._grounds.add("asked")
+        elif not (self._handed_over and lives):
+            self._grounds.add("the daemon died")
+        self._handed_over = False
         if self._down_since is None:
             self._credit = 1
             self._asked = self._asked if self._spawn_until == math.inf else 1
         if self._down_since is not None:
             self._down_since = now
+
+    def handed_over(self) -> None:
+        """Other code takes the daemon's place: that ends nobody."""
+        self._handed_over = True
+
+    def recalled(self) -> None:
+        """The log is read again: what was written while nobody read it may be a ground."""
+        self._grounds.add("fatal line")
+
+    def sat_again(self) -> None:
+        """Another core takes the seat: what was asked of the world is asked again."""
+        self._probe_until = 0.0
 
     def excuse(self, now: float) -> None:
         """Nobody answers a kill: then nothing proves that it is over."""
@@ -207,14 +235,13 @@ class Bystander:
             hold(deadline is None, "stopped and still waiting for something")
         if state in RESTING and self._down_since is not None:
             self._down_since = now
-        limit_s = _STOP_LIMIT_S + self._settings.stop.grace_s
+        limit_s = (_STOP_LIMIT_S + self._settings.stop.grace_s) * self._patience
         late = self._down_since is not None and now - self._down_since > limit_s
         hold(not late, f"goal down for {limit_s:.0f} s and still {state}")
 
 
-def check_facts(server: Server) -> None:
+def check_facts(server: Server, facts: ServerSnapshot) -> None:
     """The facts can be told at any time, and make sense."""
-    facts = server.snapshot()
     hold(facts.goal in ("up", "down"), "a goal")
     hold(facts.budget_remaining >= 0, "no negative budget")
     hold(facts.lifecycle.value != State.RUNNING or facts.ready_since is not None, "running since some moment")

@@ -39,6 +39,14 @@ class Kind(enum.StrEnum):
     SILENCE = "an edge answers no more"
     TWICE = "answers come twice"
     LATE = "news of an old attempt"
+    GROUP = "group or all asked"
+    ROLL = "rolling restart"
+    UPDATE = "rolling update"
+    CANCEL = "rolling cancelled"
+    UPGRADE = "daemon's code replaced"
+    ROUTER = "router answers or not"
+    FORGETFUL = "router has forgotten all"
+    PACE = "starts end well or not"
     TIME = "time passes"
     AWAY = "daemon stopped for a while"
     DEATH = "daemon killed"
@@ -74,7 +82,15 @@ WEIGHTS = {
     Kind.SILENCE: 2,
     Kind.TWICE: 1,
     Kind.LATE: 1,
-    Kind.TIME: 25,
+    Kind.GROUP: 3,
+    Kind.ROLL: 3,
+    Kind.UPDATE: 3,
+    Kind.CANCEL: 1,
+    Kind.UPGRADE: 2,
+    Kind.ROUTER: 1,
+    Kind.FORGETFUL: 1,
+    Kind.PACE: 1,
+    Kind.TIME: 28,
     Kind.AWAY: 1,
     Kind.DEATH: 5,
     Kind.LOST_NOTES: 1,

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 import msgspec
+from msgspec.structs import replace
 
-from supervisor.config import CauseAction, DetectorMode, GpuPlan, OnForeign
+from supervisor.config import (
+    CauseAction,
+    Config,
+    DaemonConfig,
+    DetectorMode,
+    GpuPlan,
+    GroupConfig,
+    GroupOrder,
+    OnForeign,
+    RouterConfig,
+    RouterKind,
+    ServerConfig,
+)
+from supervisor.config.groups import check_groups
 from supervisor.core.settings import (
     CauseRule,
     DetectorSettings,
@@ -36,10 +51,33 @@ class Plan(msgspec.Struct, frozen=True):
         """Its name."""
         return self.settings.name
 
+    def with_routers(self) -> Plan:
+        """The same, with a router to leave before its end."""
+        return replace(self, settings=replace(self.settings, stop=replace(self.settings.stop, leave_limit_s=5.0)))
+
 
 def plans(chance: Random, gpus: int) -> tuple[Plan, ...]:
     """Between one and three servers, which may want the same devices and the same port."""
     return tuple(_plan(f"s{index}", chance, gpus) for index in range(chance.randint(1, 3)))
+
+
+def plan_host(names: Sequence[str], chance: Random) -> Config:
+    """What the file says of them together: slots, needs, one group, a router. Most hosts have none of it."""
+    groups: dict[str, GroupConfig] = {}
+    servers = {name: ServerConfig(name, (name, "0")) for name in names}
+    if chance.random() < 0.6:
+        return Config(servers=servers)
+    if len(names) > 1 and chance.random() < 0.5:
+        pair = tuple(chance.sample(names, 2))
+        order = chance.choice(tuple(GroupOrder))
+        groups["pair"] = GroupConfig("pair", pair, order, together=chance.random() < 0.8)
+    for at, name in enumerate(names):
+        after, requires = (tuple(other for other in names[:at] if chance.random() < 0.3) for _ in range(2))
+        tied = ServerConfig(name, (name, "0"), priority=chance.choice((0, 0, 1)), after=after, requires=requires)
+        if not check_groups(Config(servers=servers | {name: tied}, groups=groups)):
+            servers[name] = tied
+    routers = {"gate": RouterConfig("gate", RouterKind.GATEWAY)} if chance.random() < 0.4 else {}
+    return Config(DaemonConfig(start_slots=chance.choice((0, 1, 1, 2))), servers, groups, routers)
 
 
 def _plan(name: str, chance: Random, gpus: int) -> Plan:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 import traceback
+from pathlib import Path
 
 import msgspec
 
 from supervisor import actions as a
 from supervisor import events as e
+from supervisor.core.rolling import RollKind
 from tests.fleet.fleet import Fleet, Seat, matched
 from tests.fleet.moves import PASSING_S, Kind, Move, moves
 
@@ -23,6 +28,7 @@ LINES = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79 GiB",
     "OSError: no file named config.json found in directory /m/kimi.",
 )
+_IN_MEMORY = next(path for path in (Path("/dev/shm"), Path(tempfile.gettempdir())) if os.access(path, os.W_OK))
 _CODES = (0, 1, -9, -11, -15, None)
 _OUTCOMES = (e.ProbeOutcome.OK, e.ProbeOutcome.OK, e.ProbeOutcome.OK, *e.ProbeOutcome)
 _ERRORS = (e.SpawnFailed(0, "no", True), e.SpawnFailed(0, "later", False))
@@ -43,27 +49,42 @@ class Failure(msgspec.Struct, frozen=True):
         return f"seed {self.seed}: {self.what}\n{listed}\n{self.where}"
 
 
-def play(seed: int, history: list[Move], *, replay: bool = True) -> Failure | None:
+def play(seed: int, history: list[Move], *, thorough: bool = True) -> Failure | None:
     """The whole history, then the end of all servers. None when every invariant held."""
+    folder = _IN_MEMORY / f"sglsup-fleet-{os.getpid()}"  # made by who writes to it
+    try:
+        return _play(seed, history, folder, thorough=thorough)
+    finally:
+        if folder.exists():
+            shutil.rmtree(folder)
+
+
+def _play(seed: int, history: list[Move], folder: Path, *, thorough: bool) -> Failure | None:
     fleet: Fleet | None = None
     done: list[Move] = []
     try:
-        fleet = Fleet(seed)
+        fleet = Fleet(seed, folder)
         for move in history:
             done.append(move)
             _make(fleet, move)
+            fleet.turn()
+        if thorough:
+            fleet.all_start()
         fleet.come_to_rest()
-        if replay:
+        if thorough:
             fleet.replay()
     except Exception as problem:  # noqa: BLE001 - whatever the product raises is what is looked for
         told = fleet.last_words() if fleet is not None else ""
         return Failure(seed, f"{type(problem).__name__}: {problem}", f"{told}\n{traceback.format_exc(limit=-4)}", done)
+    finally:
+        if fleet is not None:
+            fleet.shell.end()
     return None
 
 
-def search(seed: int, length: int, *, replay: bool = True) -> Failure | None:
+def search(seed: int, length: int, *, thorough: bool = True) -> Failure | None:
     """One random history; a failing one comes back shortened."""
-    failure = play(seed, moves(seed, length), replay=replay)
+    failure = play(seed, moves(seed, length), thorough=thorough)
     return shorten(failure) if failure else None
 
 
@@ -109,14 +130,46 @@ def _make(fleet: Fleet, move: Move) -> None:  # noqa: C901 - one flat table of m
             fleet.release_gpu(number)
         case Kind.TWICE:
             fleet.twice = bool(number % 2)
+            fleet.overseer.trusts = False
         case Kind.SILENCE:
             seat.silent ^= {_SILENCED[number % len(_SILENCED)]}
         case Kind.UNSPAWNABLE:
             seat.spawn_errors = [_ERRORS[number % len(_ERRORS)]] * (1 + number % 4)
+        case Kind.PACE:
+            fleet.host.ready_after_s = (5.0, 30.0, 5.0, None)[number % 4]
+        case Kind.ROUTER:
+            fleet.gateway.reachable = bool(number % 2)
+        case Kind.FORGETFUL:
+            fleet.gateway.listed.clear()
+        case Kind.GROUP | Kind.ROLL | Kind.UPDATE | Kind.CANCEL | Kind.UPGRADE:
+            _ask_daemon(fleet, move)
         case Kind.START | Kind.FORCE | Kind.STOP | Kind.DRAIN | Kind.RESTART | Kind.SIGNAL | Kind.PAUSE | Kind.RESUME:
-            fleet.tell(seat, _request(move))
+            fleet.shell.request(seat.name, _request(move))
         case _:
             _befall(fleet, seat, move)
+
+
+def _ask_daemon(fleet: Fleet, move: Move) -> None:
+    """What people ask of several servers at once, or of the daemon itself."""
+    number, names = move.number, [seat.name for seat in fleet.seats]
+    group = fleet.file.groups.get("pair")
+    chosen = list(group.members) if group is not None and number % 3 == 0 else names[number % len(names) :]
+    match move.kind:
+        case Kind.GROUP if number % 3 == 0:
+            fleet.shell.request_group(tuple(chosen), e.StartRequested("test"))
+        case Kind.GROUP if number % 3 == 1:
+            fleet.shell.request_group(tuple(reversed(chosen)), e.StopRequested("test"))
+        case Kind.GROUP:
+            fleet.shell.request_group(tuple(reversed(chosen)), e.RestartRequested("test"))
+        case Kind.ROLL:
+            fleet.shell.roll(RollKind.RESTART, chosen, (0.0, 30.0)[number % 2])
+        case Kind.UPDATE:
+            fleet.edit_file(names[move.server % len(names) :], good=number % 2 == 0)
+            fleet.shell.roll(RollKind.UPDATE, chosen, (0.0, 30.0)[number // 2 % 2])
+        case Kind.CANCEL:
+            fleet.shell.rolling.cancel("test")
+        case _:
+            fleet.shell.upgrade()
 
 
 def _request(move: Move) -> e.AnyEvent:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import logging
 import sys
 import time
+
+import structlog
 
 from tests.fleet.play import search
 
@@ -21,6 +24,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=0, help="that many histories, however long they take")
     parser.add_argument("--length", type=int, default=0, help="moves in each; default: all kinds of lengths")
     options = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     end = time.monotonic() + options.minutes * 60
     told, played, moves = time.monotonic(), 0, 0
     for seed in itertools.count(options.seed):
