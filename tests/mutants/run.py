@@ -31,33 +31,18 @@ from tests.fleet.play import play
 from tests.mutants.mutate import Mutant, mutants
 from tests.mutants.reach import Lines, Reach, reach
 
-MODULES = (
-    *(
-        "attempt",
-        "budgets",
-        "claiming",
-        "claims",
-        "clues",
-        "course",
-        "desk",
-        "diagnose",
-        "draining",
-        "endcause",
-        "ending",
-    ),
-    *("facets", "health", "lifecycle", "maintenance", "mates", "memory", "patience", "probing", "progress"),
-    *("rankorder", "ranks", "remedy", "requests", "restart", "rolling", "routing", "server", "serving", "stopclock"),
-    *("timers", "verdict", "vitals", "watching"),
-    *("fleet.ends", "fleet.forecast", "fleet.member", "fleet.needs", "fleet.starts", "fleet.view"),
-    *("gpus.attribution", "gpus.book", "gpus.device", "gpus.leases", "gpus.quarantine", "gpus.reclaim"),
-    *("log.figures", "log.grammar", "log.live", "log.patterns", "log.rules", "log.segments", "log.signatures"),
-    *("log.skim", "log.stamps", "log.traceback"),
-    *("replay.comparison", "replay.page", "replay.rehearsal", "replay.relive", "replay.review"),
-)
+_MODULES = """
+attempt budgets claiming claims clues course desk diagnose draining endcause ending facets health lifecycle
+maintenance mates memory patience probing progress rankorder ranks remedy requests restart rolling routing server
+serving stopclock timers verdict vitals watching
+fleet.ends fleet.forecast fleet.member fleet.needs fleet.starts fleet.view
+gpus.attribution gpus.book gpus.device gpus.leases gpus.quarantine gpus.reclaim
+log.figures log.grammar log.live log.patterns log.rules log.segments log.signatures log.skim log.stamps log.traceback
+replay.comparison replay.page replay.rehearsal replay.relive replay.review
+"""
+MODULES = tuple(_MODULES.split())
 TESTS = ("tests/core",)
 _HISTORIES, _MOVES = 60, 40
-_LONG_S = 2.5
-"""Tests that take longer are not asked: the histories here are smaller ones of the same kind."""
 _BESIDES_S = 10.0
 """A mistake that runs for so much longer than its tests do is noticed, too."""
 _MEMORY_BYTES = 4 << 30
@@ -115,9 +100,7 @@ class Plugin:
         fails = {item.nodeid: _of(item) for item in session.items}
         fails |= {f"history {seed}": _history(seed) for seed in range(_HISTORIES)}
         reached = _recorded(fails, self._given.known)
-        tests = [
-            Test(name, fails[name], one) for name, one in reached.items() if one.seconds < _LONG_S and name in fails
-        ]
+        tests = [Test(name, fails[name], one) for name, one in reached.items() if name in fails]
         gc.collect()
         gc.freeze()  # nothing is copied in the children only because it was counted
         print(f"{len(tests)} tests of {sum(test.reach.seconds for test in tests):.0f} s", file=sys.stderr, flush=True)
