@@ -41,7 +41,7 @@ log.figures log.grammar log.live log.patterns log.rules log.segments log.signatu
 replay.comparison replay.page replay.rehearsal replay.relive replay.review
 """
 MODULES = tuple(_MODULES.split())
-TESTS = ("tests/core",)
+TESTS = ("tests/core", "tests/test_replay.py")
 _HISTORIES, _MOVES = 60, 40
 _BESIDES_S = 10.0
 """A mistake that runs for so much longer than its tests do is noticed, too."""
