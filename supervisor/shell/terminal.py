@@ -217,7 +217,8 @@ def _under_way(server: wire.Server) -> str:
     reason = server.lifecycle.reason
     if server.backoff_s is not None:
         return f"next start in {format_duration(server.backoff_s)}: {reason}"
-    return f"{server.lifecycle.value}: {reason}" if reason else server.lifecycle.value
+    what = "checking" if server.lifecycle.value == "reclaiming" else server.lifecycle.value  # devices and ports
+    return f"{what}: {reason}" if reason else what
 
 
 def _short(seconds: float) -> str:

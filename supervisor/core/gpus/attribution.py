@@ -10,8 +10,8 @@ from supervisor.devices import Gpu, GpuProcess, ProcessOwner
 from supervisor.events import Holder
 
 MIB = 1 << 20
-# Measured on H200s: `used` exceeds the sum of the listed processes by 8 to 10 MiB each, and one that only enumerates
-# devices is not listed at all and costs 3 MiB.
+# On H200s `used` exceeds the sum of the listed processes by a little for each, and one that only enumerates devices is
+# not listed at all and takes a little as well.
 OVERHEAD_PER_PROCESS = 16 * MIB
 
 OWN, SERVER, FOREIGN, UNATTRIBUTED = "own", "server", "foreign", "unattributed"

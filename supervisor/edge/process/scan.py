@@ -54,7 +54,7 @@ class Traces(msgspec.Struct):
 def members(traces: Traces, listed: Collection[int] = (), *, read_environment: bool = True) -> Sighting:
     """Every process of the tree, zombies included; `listed` are those that its cgroup tells.
 
-    Scans all of /proc: 30-60 µs a process of the machine.
+    Scans all of /proc: each process of the machine costs a look.
     """
     everybody = {process.pid: process for process in all_processes()}
     spared = _line_of(os.getpid(), everybody)
