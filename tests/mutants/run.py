@@ -55,6 +55,11 @@ class Test(msgspec.Struct, frozen=True):
     fails: Callable[[], bool]
     reach: Reach
 
+    @property
+    def cost(self) -> tuple[bool, float]:
+        """A history is long, and about nothing in particular."""
+        return self.name.startswith("history"), self.reach.seconds
+
 
 class Given(msgspec.Struct, frozen=True):
     """What was asked for."""
@@ -175,10 +180,10 @@ def _module(name: str, given: Given, tests: list[Test]) -> tuple[int, int, int]:
 
 
 def _asked(mutant: Mutant, tests: list[Test], lucky: dict[str, int], patience_s: float) -> list[Test]:
-    """Those that run it: first who has noticed others of this module, then the module's own, then the quickest."""
+    """Those that run it: first who has noticed others of this module, then its own, the quickest, and histories."""
     own = f"test_{mutant.module.rsplit('.', 1)[-1]}.py"
     meeting = [test for test in tests if test.reach.meets(mutant.module, mutant.lines)]
-    meeting.sort(key=lambda test: (-lucky.get(test.name, 0), own not in test.name, test.reach.seconds))
+    meeting.sort(key=lambda test: (-lucky.get(test.name, 0), own not in test.name, *test.cost))
     spent = 0.0
     asked = []
     for test in meeting:
