@@ -32,11 +32,12 @@ _GZIP = b"\x1f\x8b"
 _GZIP_MEMBER = 16 + zlib.MAX_WBITS
 _PACKED = 64 * 1024
 _ZSTD = b"\x28\xb5\x2f\xfd"
-EXCERPT_LINES = 100  # of more than so many lines of an engine's log one at least is only an engine's
-_KERNEL = re.compile(
+_ANOTHERS = re.compile(
     rb"(<\d+>)?\[ *\d+\.\d{6}\] "  # dmesg
     rb"|\[\w{3} \w{3} +\d+ [\d:]+ \d{4}\] "  # dmesg -T
     rb"|[\w:.+ -]{10,40} \S+ kernel: "  # syslog, journalctl -k
+    rb"|\S+ \S+ \S+ \[\d\d/\w{3}/\d{4}:"  # a web server's accesses
+    rb"|\d{4}/\d\d/\d\d [\d:]+ \[\w+\] \d+#\d+: "  # nginx's errors
 )
 _BINARY = 0.1  # of the first bytes are NULs or other controls: no log
 
@@ -109,8 +110,7 @@ def diagnose(
             story.read(lines)
     story.read(skimmer.finish())
     moment = seconds(like(now, story.stamp)) if now else None
-    foreign = skimmer.lines > EXCERPT_LINES or is_kernel_log(sample)
-    origin = Origin.ENGINE if known else Origin.FOREIGN if foreign else Origin.EXCERPT
+    origin = Origin.ENGINE if known else Origin.FOREIGN if is_anothers(sample) else Origin.EXCERPT
     return story.conclude(moment, exit_code, origin=origin), profile, skimmer.lines
 
 
@@ -138,10 +138,10 @@ def recognise(sample: bytes) -> str | None:
     return best if counts[best] else None
 
 
-def is_kernel_log(sample: bytes) -> bool:
-    """Whether all lines are the kernel's, as dmesg, syslog or journalctl print them; one or two are an excerpt."""
-    lines = [line for line in sample.splitlines() if line.strip()]
-    return len(lines) > 2 and all(map(_KERNEL.match, lines))
+def is_anothers(sample: bytes) -> bool:
+    """Whether all lines have the form of the kernel's or of a web server's; one or two are an excerpt."""
+    lines = [line for line in sample.rpartition(b"\n")[0].splitlines() if line.strip()]  # the last may be cut
+    return len(lines) > 2 and all(map(_ANOTHERS.match, lines))
 
 
 def _mentions(profile: Profile, sample: bytes) -> int:

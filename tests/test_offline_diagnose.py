@@ -236,6 +236,19 @@ def test_a_few_lines_are_read_as_an_excerpt_and_said_to_be(capsys: pytest.Captur
     assert DOUBT in capsys.readouterr().out.splitlines()
 
 
+def test_a_long_usage_text_that_the_engine_ends_with_is_its_log(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """With its name, and, where that was cut off, as an excerpt of any length."""
+    log = tmp_path / "usage.log"
+    usage = "".join(f"                        [--option-{number} N]\n" for number in range(300))
+    reason = "error: argument --tp-size/--tp: invalid int value: 'eight'\n"
+    for first, name, recognised in (("usage: launch_server.py [-h]\n", "launch_server.py: ", True), ("", "x: ", False)):
+        log.write_text(first + usage + name + reason)
+        status, found = told(capsys, str(log))
+        assert (status, found["cause"], found["recognised"]) == (2, "server-args-invalid", recognised)
+
+
 def test_an_engine_that_is_late_in_a_long_log_is_found(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     log = tmp_path / "late.log"
     log.write_text(NGINX * 4000 + "[2026-02-26 18:27:00] Received sigquit from a child process.\n" + XID)

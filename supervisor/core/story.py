@@ -40,8 +40,8 @@ class Origin(enum.StrEnum):
     """Whose log it is, by its words alone."""
 
     ENGINE = "engine"
-    EXCERPT = "excerpt"  # a few lines, none of which only an engine writes: what people paste
-    FOREIGN = "foreign"  # another program's
+    EXCERPT = "excerpt"  # none of its lines is one that only an engine writes: what people paste, or redirect
+    FOREIGN = "foreign"  # another program's, by the form of all its lines
 
 
 class Outcome(msgspec.Struct, frozen=True):
