@@ -319,3 +319,16 @@ def test_what_would_have_been_killed_is_counted_on() -> None:
     assert world.facts_now.would_have_killed == {"standstill": 1}
     world.daemon_dies(1.0)
     assert world.facts_now.would_have_killed == {"standstill": 1}
+
+
+def test_what_could_not_be_killed_is_tried_again_by_the_next_daemon() -> None:
+    world = healthy(World(SETTINGS))
+    world.unkillable = world.ignores_term = True
+    world.stop()
+    world.until(world.now + 150)
+    assert world.state is State.QUARANTINED
+    kills = len(world.done(a.KillTree))
+    world.unkillable = False  # the kernel lets go while nobody is there
+    world.daemon_dies(1.0)
+    assert len(world.done(a.KillTree)) == kills + 1
+    assert world.settle() is State.STOPPED
