@@ -227,3 +227,10 @@ def test_to_have_served_for_a_moment_is_to_have_come_further() -> None:
     it = book()
     ends = [it.decide(ending(n, at=n, stage_order=2, serving_s=0.5)).next for n in range(1, 4)]
     assert ends == [Next.BACKOFF] * 3
+
+
+def test_the_jitter_lies_on_both_sides_of_the_backoff() -> None:
+    delays = [RestartBook(f"server-{number}", SETTINGS).delay_s(1) for number in range(200)]
+    assert min(delays) >= 4.0
+    assert max(delays) <= 6.0
+    assert 60 < sum(delay > 5.0 for delay in delays) < 140
