@@ -302,6 +302,18 @@ def test_requires_waits_for_health_and_says_for_whom() -> None:
     assert host.ask("b") == Go()
 
 
+@pytest.mark.parametrize("ties", [Ties(requires=("a", "b")), Ties(requires=("a",), after=("b",))])
+def test_every_need_is_waited_for_and_not_only_the_first(ties: Ties) -> None:
+    host = Host("a", "b", "c", c=ties)
+    host.put("a", State.RUNNING)
+    host.put("b", State.STARTING)
+    (answer,) = host.want("c")
+    assert isinstance(answer, Wait)
+    assert answer.reason.startswith("waits for b")
+    host.put("b", State.RUNNING)
+    assert host.ask("c") == Go()
+
+
 def test_requires_is_refused_when_the_other_one_has_failed_for_good() -> None:
     host = Host("a", "b", b=Ties(requires=("a",)))
     host.put("a", State.FATAL, reason="model-path-missing: a restart cannot help")
