@@ -45,6 +45,7 @@ from tests.fleet.shell import BOOT, Shell
 PROFILE = load_profile("sglang")
 FACTS = facts(PROFILE, ("python", "-m", "sglang.launch_server", "--model-path", "/m/kimi", "--tp", "2"))
 _STEPS_AT_ONE_MOMENT = 200  # more than that, and somebody asks for the same moment again and again
+_STEPS_A_SECOND = 2000
 _KILL_TAKES_S = 0.03
 ALL_START_S = 1500.0  # for starts one after another, after backoffs, and after a look that was not answered
 
@@ -141,6 +142,7 @@ class Fleet:
         self._lost: set[str] = set()
         self._written: dict[str, SavedServer] = {}
         self._at_once = 0
+        self._second, self._steps = 0.0, 0
         self._daemon_starts()
 
     # --- time --------------------------------------------------------------------------------------------------------
@@ -187,6 +189,10 @@ class Fleet:
     def _advance(self, at: float) -> None:
         self._at_once = self._at_once + 1 if at - self.now < 1e-6 else 0
         hold(self._at_once < _STEPS_AT_ONE_MOMENT, "a moment that has come does not come again and again")
+        if at - self._second > 1.0:
+            self._second, self._steps = at, 0
+        self._steps += 1
+        hold(self._steps < _STEPS_A_SECOND, "nobody goes round in circles")
         self.now = max(self.now, at)
 
     def later(self, delay_s: float, deed: Callable[[], None], *, ours: bool = True) -> None:
@@ -261,7 +267,7 @@ class Fleet:
             case a.Probe():
                 self._probe(seat, action)
             case a.CheckDevices():
-                if self.tied:
+                if self.tied or not self.shell.open:
                     self.shell.loop.start_soon(self._check, seat, seat.tenure, action, name=f"{seat.name}: check")
                 else:
                     self._look(seat, action)
@@ -389,7 +395,7 @@ class Fleet:
             self._answer(0.0, seat, e.RoutersLeft(action.attempt, problem))
 
     def _look(self, seat: Seat, action: a.CheckDevices) -> None:
-        """On a host whose servers have nothing to do with each other nobody waits for his turn."""
+        """On a host whose servers have nothing to do with each other nobody waits for his turn, once all are there."""
         if seat.waiting_since is None:
             seat.waiting_since = self.now
         if seat.plan.gpus.size:
@@ -728,14 +734,19 @@ class Fleet:
         end = self.now + ALL_START_S
         while self.now < end and not (all(map(self._stands, self.seats)) and self._rolled()):
             self.until(self.now + 50.0)
-            for seat in self.seats:  # as people do, who have looked why: it may have failed before all passed
-                if seat.server.state in (State.FATAL, State.QUARANTINED) and self.now < end - ALL_START_S / 2:
-                    self._release_all()
-                    self.shell.request(seat.name, e.StartRequested("test"))
+            if self.now < end - ALL_START_S / 2:
+                self._look_why()
         hold(self._rolled(), "a rolling ends")
         for seat in self.seats:
             why = seat.snapshot().lifecycle.reason
             hold(self._stands(seat), f"{seat.name} should run and is {seat.server.state}: {why}")
+
+    def _look_why(self) -> None:
+        """As people do: what was put aside, or given up, before all that ailed it had passed is asked for again."""
+        self._release_all()
+        for seat in self.seats:
+            if seat.server.state in (State.FATAL, State.QUARANTINED):
+                self.shell.request(seat.name, e.StartRequested("test"))
 
     def _release_all(self) -> None:
         for device in range(self.host.gpus):
