@@ -91,6 +91,12 @@ def test_a_stall_without_a_word_is_a_hang_of_its_stage(stage: str, expected: str
     assert view.remedy == (PROFILE.cause(expected) or pytest.fail(expected)).remedy
 
 
+def test_how_a_stalled_one_ended_under_our_signals_says_nothing_of_its_stall() -> None:
+    ended = stalled("dist-init")._replace(code=-9, exited=True, signals=frozenset({15, 9}))
+    assert cause(ended) == cause(stalled("dist-init"))
+    assert cause(ended, UNBALANCED).cause == "gpu-memory-occupied", "what the log says while it lives counts"
+
+
 def test_a_server_that_was_ready_hangs_in_serving_whatever_its_start_came_to() -> None:
     assert cause(stalled("dist-init", was_ready=True)).cause == "scheduler-hang"
 
