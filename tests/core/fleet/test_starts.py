@@ -135,12 +135,12 @@ def test_a_slot_of_an_earlier_start_is_not_the_next_ones() -> None:
 
 
 def test_who_wants_to_start_again_goes_behind_who_has_waited_meanwhile() -> None:
-    """b has not asked again yet: a, which had the slot, has none any more all the same."""
+    """Nobody has asked since a had the slot: it has none any more all the same."""
     host = Host("a", "b", slots=1)
-    host.start("a")
-    assert isinstance(host.want("b")[0], Wait)
-    host.put("a", State.STOPPING)
-    host.put("a", State.RECLAIMING)
+    assert isinstance(host.want("a", "b")[1], Wait)
+    host.look("a")
+    for state in (State.STARTING, State.STOPPING, State.RECLAIMING):
+        host.put("a", state)
     assert host.ask("a") == Wait("waits for a start slot; second in line")
     assert host.ask("b") == Go()
 
@@ -490,7 +490,7 @@ def test_nobody_can_tell_when_a_pause_before_a_restart_is_followed_by_health() -
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(5, "less than a minute"), (61, "about 1 m"), (349, "about 6 m"), (5000, "about 1 h 23 m")],
+    [(5, "less than a minute"), (60, "about 1 m"), (61, "about 1 m"), (349, "about 6 m"), (5000, "about 1 h 23 m")],
 )
 def test_times_are_told_in_minutes(seconds: float, text: str) -> None:
     assert about(seconds) == text
