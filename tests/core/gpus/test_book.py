@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from supervisor.config import GpuPlan, OnForeign
 from supervisor.core.gpus.book import Claim, DeviceBook, Finding, Lease, LeaseRefused, Rules
+from supervisor.core.gpus.reclaim import combine
 from supervisor.core.gpus.views import GpuView
 from supervisor.devices import (
     DeviceRecord,
@@ -106,6 +107,13 @@ def test_one_dirty_device_is_no_mere_wait() -> None:
     assert not machine.check().event(1).waiting
 
 
+def test_a_wait_beside_a_dirty_device_is_no_mere_wait_either() -> None:
+    waits, held = Finding(False, "waits", (0,), waiting=True), Finding(False, "held", (1,))
+    assert combine((waits, waits, Finding(True, "", (2,)))).waiting
+    assert not combine((waits, held)).waiting
+    assert combine((waits, held)).reason == "waits; held"
+
+
 def test_a_server_without_devices_waits_for_none() -> None:
     machine = Machine()
     assert machine.check(Claim("cpu-only", ())).clean is True
@@ -155,6 +163,15 @@ def test_the_tolerance_is_the_claims(tolerance: int, clean: bool) -> None:
     machine.look(gpu(0, 0))
     machine.look(gpu(0, 200 * MIB), times=2)
     assert machine.check(Claim("kimi", (0,), tolerance=tolerance)).clean is clean
+
+
+def test_a_claim_may_be_stricter_than_what_counts_as_held() -> None:
+    machine = Machine()
+    machine.look(gpu(0, 0))
+    machine.look(gpu(0, 3 * MIB), times=2)
+    finding = machine.check(Claim("kimi", (0,), tolerance=1 * MIB))
+    assert finding.clean is False
+    assert finding.reason.endswith("for 0 s")
 
 
 def test_utilisation_is_not_even_known() -> None:
