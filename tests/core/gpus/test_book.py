@@ -681,6 +681,8 @@ def test_a_living_process_beside_an_ended_one_names_the_memory() -> None:
     machine.look(gpu(0, 25 * GIB, GpuProcess(20, 20 * GIB), gone), times=90)
     assert machine.give_up() == ()
     assert "alice" in machine.check().reason
+    machine.look(gpu(0, 5 * GIB), times=2)
+    assert machine.give_up() == (), "from now on it is nobody's, and the wait for it begins"
 
 
 def test_a_release_learns_the_baseline_even_of_a_leased_device() -> None:
