@@ -24,13 +24,23 @@ from supervisor.units import format_bytes
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the kernel's, not a file of ours
 _LOW_BYTES = 512 << 20  # of shared memory and of the log's disk: a start goes on, and its reason says so
 _FULL_BYTES = 1 << 20
+RECENT_S = 60.0  # a restart within it goes by the last preflight: the child that looks costs a tenth of a second
 
 
 class Premises:
-    """One server's. Everything is asked anew at each look."""
+    """One server's. Everything is asked anew at each look, but for what a preflight has just passed."""
 
-    def __init__(self, config: ServerConfig, settings: Settings, facts: CommandFacts, host: Host) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        settings: Settings,
+        facts: CommandFacts,
+        host: Host,
+        recent_s: float = RECENT_S,
+    ) -> None:
         self._config = config
+        self._recent_s = recent_s
+        self._passed: tuple[float, tuple[int, ...]] | None = None  # the last preflight without errors, on which devices
         self._host = host
         self._fleet = host.fleet
         own = (PortUse(settings.port, "requests"),) if settings.port else ()
@@ -97,9 +107,16 @@ class Premises:
         """Last, when nothing else is in the way: what the start itself would end with."""
         devices, name = self._host.devices, self._config.name
         leased = devices.leased(name)
+        if (
+            self._passed is not None
+            and clock.monotonic() - self._passed[0] < self._recent_s
+            and self._passed[1] == leased
+        ):
+            return found
         findings = await findings_before_start(self._config, self._host.environment, devices.view(), leased)
         self._host.findings[name] = told(findings)
         why_not = refusal(findings)
+        self._passed = None if why_not else (clock.monotonic(), leased)
         if not why_not or force:
             return found
         return replace(found, clean=False, reason=why_not, refuse=True)

@@ -24,7 +24,7 @@ from supervisor.shell.fleet import FleetKeeper
 from supervisor.shell.host import Host
 from supervisor.shell.hub import Hub
 from supervisor.shell.portbook import PortBook
-from supervisor.shell.premises import Premises
+from supervisor.shell.premises import RECENT_S, Premises
 
 START, END = CheckDevices(1, start=True), CheckDevices(1, start=False)
 FULL = "/proc"  # a file system without a free byte, on every machine
@@ -37,6 +37,7 @@ class FakeDevices:
         self.answer = answer
         self.asked: list[float] = []
         self.given_back: list[str] = []
+        self.lease: tuple[int, ...] = ()
 
     def release_lease(self, server: str) -> None:
         self.given_back.append(server)
@@ -49,7 +50,7 @@ class FakeDevices:
         return GpusView("absent", 0.0, "")
 
     def leased(self, name: str) -> tuple[int, ...]:
-        return ()
+        return self.lease
 
 
 class Place:
@@ -72,10 +73,17 @@ class Place:
             environment={"PATH": "/usr/bin:/bin"},
         )
 
-    def premises(self, port: int = 0, *further: PortUse, name: str = "kimi", gpus: tuple[int, ...] = ()) -> Premises:
+    def premises(
+        self,
+        port: int = 0,
+        *further: PortUse,
+        name: str = "kimi",
+        gpus: tuple[int, ...] = (),
+        recent_s: float = RECENT_S,
+    ) -> Premises:
         config = ServerConfig(name, self.command, gpus=GpuPlan(indices=gpus), directory=self.directory)
         facts = CommandFacts(port, "127.0.0.1", ports=further)
-        return Premises(config, Settings(name=name, port=port), facts, cast(Host, self.host))
+        return Premises(config, Settings(name=name, port=port), facts, cast(Host, self.host), recent_s)
 
 
 @pytest.fixture
@@ -157,6 +165,37 @@ async def test_what_no_program_can_start_with_is_found_though_the_command_is_no_
         f"preflight: the directory to start in cannot be used: {tmp_path}/gone: No such file"
     )
     assert (await place.premises().look(msgspec.structs.replace(START, force=True))).clean
+
+
+@pytest.mark.parametrize(("recent_s", "passes"), [(RECENT_S, True), (0.0, False)])
+async def test_a_restart_soon_after_goes_by_the_last_preflight(tmp_path: Path, recent_s: float, passes: bool) -> None:
+    place = Place()
+    place.directory = str(tmp_path / "there")
+    (tmp_path / "there").mkdir()
+    premises = place.premises(recent_s=recent_s)
+    assert (await premises.look(START)).clean
+    (tmp_path / "there").rmdir()
+    assert (await premises.look(START)).clean is passes
+
+
+async def test_other_devices_than_the_last_preflight_saw_are_looked_at(tmp_path: Path) -> None:
+    place = Place()
+    place.directory = str(tmp_path / "there")
+    (tmp_path / "there").mkdir()
+    premises = place.premises()
+    assert (await premises.look(START)).clean
+    (tmp_path / "there").rmdir()
+    place.devices.lease = (3,)
+    assert (await premises.look(START)).refuse
+
+
+async def test_a_preflight_that_refused_is_not_gone_by(tmp_path: Path) -> None:
+    place = Place()
+    place.directory = str(tmp_path / "there")
+    premises = place.premises()
+    assert (await premises.look(START)).refuse
+    (tmp_path / "there").mkdir()
+    assert (await premises.look(START)).clean
 
 
 async def test_only_looks_from_the_beginning_of_a_wait_on_count() -> None:
