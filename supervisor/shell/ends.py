@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from anyio.abc import TaskGroup
 from msgspec.structs import replace
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from supervisor.actions import Announce
 from supervisor.api.control import Request
 from supervisor.core.fleet.ends import by_need, dependants, in_the_way
+from supervisor.core.fleet.member import Member
 from supervisor.core.lifecycle import GIVEN_UP, State
 from supervisor.core.restart import Next
 from supervisor.events import MateFailed, RestartRequested, StartRequested, StopRequested
@@ -18,6 +19,9 @@ from supervisor.shell.fleet import FleetKeeper
 from supervisor.shell.hub import Hub
 from supervisor.shell.loop import ServerLoop
 from supervisor.snapshot import IncidentView
+
+_PRESENT = (State.STARTING, State.RUNNING)
+_FRESH_S = 60.0  # given up longer ago than this: whoever lives beside it has been told, or was left alone on purpose
 
 
 class Ends:
@@ -61,10 +65,13 @@ class Ends:
             await self._stop(name, StopRequested(by))
 
     async def go_on(self) -> None:
-        """An earlier daemon has ended while a stop was held: it is asked again."""
-        for name, one in self._keeper.members().items():
-            if not one.wanted and one.state in (State.STARTING, State.RUNNING):
+        """An earlier daemon has ended while a stop was held: it is asked again; or before mates knew of a failure."""
+        members = self._keeper.members()
+        for name, one in members.items():
+            if not one.wanted and one.state in _PRESENT:
                 await self._stop(name, StopRequested("an earlier daemon"))
+        for name in members:
+            await self._tell_late(name, members)
 
     def why(self, name: str) -> str:
         """What a running server waits for until it is ended, "" when it is not about to end."""
@@ -155,6 +162,18 @@ class Ends:
             self._keeper.refused.discard(other)
             self._tasks.start_soon(self._ask, other, StartRequested("the return of what it requires"))
 
+    async def _tell_late(self, name: str, members: Mapping[str, Member]) -> None:
+        """A server has failed when no daemon was there, or before all of them were taken up again."""
+        loop = self._loop_of(name)
+        failure = _missed(loop, self._monotonic()) if loop is not None else None
+        if loop is None or failure is None:
+            return
+        for mate in self._keeper.mates(name):
+            one = members.get(mate)
+            if one is not None and one.state in _PRESENT and one.since <= _failed_at(loop):
+                self._keeper.held.add(mate)
+                await self._tell(mate, failure)
+
     async def _tell(self, mate: str, failure: MateFailed) -> None:
         await self._ask(mate, failure)
         if mate not in self._due:
@@ -174,6 +193,23 @@ def _failure(loop: ServerLoop, change: Announce, now: float) -> MateFailed | Non
     if follows.next is Next.BACKOFF:
         return MateFailed(loop.name, follows.reason, max(0.0, follows.due - now))
     return MateFailed(loop.name, follows.reason)
+
+
+def _missed(loop: ServerLoop, now: float) -> MateFailed | None:
+    """What its mates should know since before this daemon; None when it has not failed, or long ago."""
+    snapshot, follows = loop.snapshot(), loop.server.follows
+    lifecycle = snapshot.lifecycle
+    own = snapshot.goal == "up" and snapshot.maintenance is None and _own(snapshot.incidents, snapshot.attempt)
+    if own and lifecycle.value in (State.RECLAIMING, State.BACKOFF):
+        again = follows.next in (Next.BACKOFF, Next.RELAUNCH)
+        return MateFailed(loop.name, follows.reason, max(0.0, follows.due - now) if again else None)
+    if own and lifecycle.value in GIVEN_UP and now - _failed_at(loop) <= _FRESH_S:
+        return MateFailed(loop.name, lifecycle.reason)
+    return None
+
+
+def _failed_at(loop: ServerLoop) -> float:
+    return loop.snapshot().incidents[-1].ended
 
 
 def _own(incidents: tuple[IncidentView, ...], attempt: int) -> bool:

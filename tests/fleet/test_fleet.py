@@ -47,6 +47,10 @@ FOUND = {
         600,
         (Move(Kind.UNSPAWNABLE, 10, 23), Move(Kind.DEATH, 6, 799), Move(Kind.TIME, 10, 968)),
     ),
+    "a mate was never told of a failure between two daemons": (
+        1383,
+        (Move(Kind.TIME, 0, 9), Move(Kind.DEATH, 0, 0), Move(Kind.TIME, 0, 6)),
+    ),
     "a stopped server waited for the moment of its next canary": (
         518,
         (Move(Kind.TIME, 10, 839), Move(Kind.AWAY, 6, 871), Move(Kind.EXIT, 10, 213), Move(Kind.PAUSE, 4, 851)),

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from supervisor.actions import Announce
 from supervisor.config import Config, DaemonConfig, GroupConfig, GroupOrder, ServerConfig
@@ -169,6 +170,41 @@ async def test_a_stop_that_an_earlier_daemon_held_is_carried_out() -> None:
         place.put("proxy", "stopped", goal="down")
         await place.settled()
         assert place.stops() == ["kimi"]
+
+
+@pytest.mark.parametrize(
+    ("lifecycle", "follows", "told"),
+    [
+        ("backoff", Next.BACKOFF, "after a pause"),
+        ("reclaiming", Next.RELAUNCH, "after a pause"),
+        ("reclaiming", Next.FATAL, "never"),
+        ("fatal", Next.FATAL, "never"),
+    ],
+)
+async def test_mates_hear_of_a_failure_that_no_daemon_told(lifecycle: str, follows: Next, told: str) -> None:
+    """It died while none was there, or before the new one had taken up everybody."""
+    now = clock.monotonic()
+    async with at(pair()) as place:
+        place.put("a", lifecycle, incidents=(IncidentView(1, 0.0, now, "exited", "healthy", "serving"),))
+        place.loops["a"].server.follows = Disposition(follows, "exited", now)
+        await place.ends.go_on()
+        ((name, event),) = place.asked
+        assert (name, isinstance(event, MateFailed)) == ("b", True)
+        assert (event.delay_s is None) == (told == "never")  # type: ignore[attr-defined]
+        assert place.keeper.held == set()
+
+
+async def test_mates_do_not_hear_of_what_they_have_outlived() -> None:
+    async with at(pair()) as place:
+        now = clock.monotonic()
+        place.put("a", "backoff", incidents=(IncidentView(1, 0.0, now - 5.0, "exited", "healthy", "serving"),))
+        come_back = replace(place.put("b", "running"), lifecycle=FacetView("running", now))  # it has been told
+        place.loops["b"].facts = come_back
+        await place.ends.go_on()
+        place.put("a", "fatal", incidents=(IncidentView(1, 0.0, now - 3600.0, "exited", "healthy", "serving"),))
+        place.put("b", "running")  # somebody works with it alone
+        await place.ends.go_on()
+        assert place.asked == []
 
 
 async def test_an_unknown_server_is_told() -> None:
