@@ -1,4 +1,7 @@
-"""How long it takes from a server's death to its next process, without any backoff: our own time alone."""
+"""How long it takes from a server's death to its next process, without any backoff: our own time alone.
+
+The deaths come within a minute of the starts, so that restarts go by the preflight of these (docs/check.md).
+"""
 
 import os
 import signal
