@@ -199,12 +199,17 @@ def _missed(loop: ServerLoop, now: float) -> MateFailed | None:
     """What its mates should know since before this daemon; None when it has not failed, or long ago."""
     snapshot, follows = loop.snapshot(), loop.server.follows
     lifecycle = snapshot.lifecycle
-    own = snapshot.goal == "up" and snapshot.maintenance is None and _own(snapshot.incidents, snapshot.attempt)
+    if snapshot.goal != "up" or snapshot.maintenance is not None:
+        return None
+    own = _own(snapshot.incidents, snapshot.attempt)
     if own and lifecycle.value in (State.RECLAIMING, State.BACKOFF):
         again = follows.next in (Next.BACKOFF, Next.RELAUNCH)
         return MateFailed(loop.name, follows.reason, max(0.0, follows.due - now) if again else None)
     if own and lifecycle.value in GIVEN_UP and now - _failed_at(loop) <= _FRESH_S:
         return MateFailed(loop.name, lifecycle.reason)
+    before = lifecycle.value == State.STARTING and _own(snapshot.incidents, snapshot.attempt - 1)
+    if before and now - _failed_at(loop) <= _FRESH_S:
+        return MateFailed(loop.name, snapshot.incidents[-1].reason, 0.0)  # it has been quicker than we
     return None
 
 

@@ -18,7 +18,7 @@ LENGTH = 10
 LONGER = 20
 # So many histories have to come to life when all is well again, and give the same actions when they are replayed.
 ONE_OF = 20
-ONE_OF_SLOW = 5
+ONE_OF_SLOW = 10
 
 
 @pytest.fixture(autouse=True)

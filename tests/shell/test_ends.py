@@ -179,13 +179,16 @@ async def test_a_stop_that_an_earlier_daemon_held_is_carried_out() -> None:
         ("reclaiming", Next.RELAUNCH, "after a pause"),
         ("reclaiming", Next.FATAL, "never"),
         ("fatal", Next.FATAL, "never"),
+        ("starting", Next.RELAUNCH, "after a pause"),
     ],
 )
 async def test_mates_hear_of_a_failure_that_no_daemon_told(lifecycle: str, follows: Next, told: str) -> None:
     """It died while none was there, or before the new one had taken up everybody."""
     now = clock.monotonic()
     async with at(pair()) as place:
-        place.put("a", lifecycle, incidents=(IncidentView(1, 0.0, now, "exited", "healthy", "serving"),))
+        attempt = 2 if lifecycle == "starting" else 1
+        incident = IncidentView(1, 0.0, now, "exited", "healthy", "serving")
+        place.put("a", lifecycle, attempt=attempt, incidents=(incident,))
         place.loops["a"].server.follows = Disposition(follows, "exited", now)
         await place.ends.go_on()
         ((name, event),) = place.asked
