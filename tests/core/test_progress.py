@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.core.log.grammar import LogReader
 from supervisor.core.log.stamps import seconds
-from supervisor.core.progress import MAX_RANKS, Movement, PhaseTracker
+from supervisor.core.progress import MAX_RANKS, Movement, PhaseTracker, read_bar
 from supervisor.events import LineMatched
 from supervisor.lines import LineCutter
 from supervisor.profile import facts, load_profile
@@ -244,3 +244,38 @@ def test_ranks_that_somebody_makes_up_are_bounded() -> None:
     assert len(start.view.ranks) <= MAX_RANKS
     start.rank("TP0", "Load weight end. type=Llama, avail mem=1.00 GB, mem usage=2.00 GB.")
     assert start.view.ranks[0].memory_left_gb == 1.0, "those who are known are still heard"
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "rate", "eta_s"),
+    [
+        ("1", "4", "2.0", 1.5),
+        ("4", "4", "2.0", 0.0),
+        ("5", "4", "2.0", 0.0),  # it counts on beyond its own end
+        ("4", "4", "", 0.0),
+        ("1", "4", "", None),
+        ("0", "4", "0", None),
+    ],
+)
+def test_the_time_left_is_the_rest_by_the_bars_own_rate(done: str, total: str, rate: str, eta_s: float | None) -> None:
+    bar = next(rule for rule in PROFILE.rules if rule.bar)
+    view = read_bar(
+        bar, LineMatched(1, 1, bar.name, fields={"done": done, "total": total, "rate": rate, "per": "it/s"})
+    )
+    assert view is not None
+    assert (view.done, view.total, view.eta_s) == (int(done), int(total), eta_s)
+
+
+@pytest.mark.parametrize(("done", "total"), [("", "4"), ("1", ""), ("1", "0"), ("", "")])
+def test_a_bar_without_its_numbers_is_none(done: str, total: str) -> None:
+    bar = next(rule for rule in PROFILE.rules if rule.bar)
+    assert read_bar(bar, LineMatched(1, 1, bar.name, fields={"done": done, "total": total})) is None
+
+
+def test_a_phase_that_says_more_has_not_begun_anew() -> None:
+    start = Start()
+    start.rank("TP0", "Load weight begin.", at=3)
+    start.says("Loading safetensors checkpoint shards:  25% Completed | 1/4 [00:01<00:03,  1.0s/it]", at=9)
+    assert (start.view.phase, start.view.since) == ("weights", 3)
+    start.rank("TP0", "Capture cuda graph begin. This can take up to several minutes.", at=12)
+    assert (start.view.phase, start.view.since) == ("target-graph", 12)
