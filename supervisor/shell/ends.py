@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from anyio.abc import TaskGroup
 from msgspec.structs import replace
@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from supervisor.actions import Announce
 from supervisor.api.control import Request
 from supervisor.core.fleet.ends import by_need, dependants, in_the_way
-from supervisor.core.fleet.member import Member
 from supervisor.core.lifecycle import GIVEN_UP, State
 from supervisor.core.restart import Next
 from supervisor.events import MateFailed, RestartRequested, StartRequested, StopRequested
@@ -71,7 +70,7 @@ class Ends:
             if not one.wanted and one.state in _PRESENT:
                 await self._stop(name, StopRequested("an earlier daemon"))
         for name in members:
-            await self._tell_late(name, members)
+            await self._tell_late(name)
 
     def why(self, name: str) -> str:
         """What a running server waits for until it is ended, "" when it is not about to end."""
@@ -162,15 +161,15 @@ class Ends:
             self._keeper.refused.discard(other)
             self._tasks.start_soon(self._ask, other, StartRequested("the return of what it requires"))
 
-    async def _tell_late(self, name: str, members: Mapping[str, Member]) -> None:
+    async def _tell_late(self, name: str) -> None:
         """A server has failed when no daemon was there, or before all of them were taken up again."""
         loop = self._loop_of(name)
         failure = _missed(loop, self._monotonic()) if loop is not None else None
         if loop is None or failure is None:
             return
         for mate in self._keeper.mates(name):
-            one = members.get(mate)
-            if one is not None and one.state in _PRESENT and one.since <= _failed_at(loop):
+            other = self._loop_of(mate)
+            if other is not None and other.server.state in _PRESENT and _began(other) <= _failed_at(loop):
                 self._keeper.held.add(mate)
                 await self._tell(mate, failure)
 
@@ -211,6 +210,10 @@ def _missed(loop: ServerLoop, now: float) -> MateFailed | None:
     if before and now - _failed_at(loop) <= _FRESH_S:
         return MateFailed(loop.name, snapshot.incidents[-1].reason, 0.0)  # it has been quicker than we
     return None
+
+
+def _began(loop: ServerLoop) -> float:
+    return loop.snapshot().started or 0.0
 
 
 def _failed_at(loop: ServerLoop) -> float:

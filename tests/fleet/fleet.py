@@ -579,7 +579,7 @@ class Fleet:
         if self.routed:
             self._keeper = Keeper(self.gateway, self.shell.roster.snapshots, self.shell.hub.publish)
             self.shell.loop.start_soon(self._keeper.run, self.shell.hub.changed, name="router")
-        self.overseer.daemon_came_back()
+        self.overseer.daemon_came_back(self.recall_s * len(self.seats))
         self.shell.begin(lambda seat: self._sit(seat, inherited[seat.name], adopted.get(seat.name)))
 
     def edit_file(self, names: Sequence[str], *, good: bool) -> None:

@@ -52,6 +52,7 @@ class Overseer:
         self._settled_until: dict[str, float] = {}
         self._turns: set[str] = set()  # who has been given a start and is starting
         self._debts: list[Debt] = []
+        self._there_at = 0.0  # when the daemon of the moment has taken up all servers
         self._out: dict[str, int] = {}  # whom a rolling has taken out and not brought back, and its attempt then
         self._before: dict[str, ServerConfig] = {}  # the configurations when the rolling began
         self.broken = ""  # found where the shell asks, which takes what is raised for a bug of its own
@@ -118,17 +119,21 @@ class Overseer:
             mate = self._seats[name]
             if _owes(mate, mate.watch.number):
                 limit_s = _MATES_END_S + (SPAWN_LIMIT_S * 2 if mate.watch.spawning else 0.0)
-                self._debts.append(Debt(name, mate.watch.number, seat.name, self._now() + limit_s))
+                self._debts.append(Debt(name, mate.watch.number, seat.name, self._all_there() + limit_s))
 
     def _mates_end(self) -> None:
         self._debts = [debt for debt in self._debts if _owes(self._seats[debt.name], debt.attempt)]
         for debt in self._debts:
             hold(self._now() <= debt.until, f"{debt.name} goes on without {debt.failed}, which has failed")
 
-    def daemon_came_back(self) -> None:
+    def daemon_came_back(self, take_up_s: float) -> None:
         """What the dead one had to do is the next one's, once all servers are taken up."""
+        self._there_at = self._now() + take_up_s
         for debt in self._debts:
-            debt.until = self._now() + _MATES_END_S
+            debt.until = self._there_at + _MATES_END_S
+
+    def _all_there(self) -> float:
+        return max(self._now(), self._there_at)
 
     # --- rollings ----------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import anyio
 import pytest
-from msgspec.structs import replace
 
 from supervisor.actions import Announce
 from supervisor.config import Config, DaemonConfig, GroupConfig, GroupOrder, ServerConfig
@@ -49,7 +48,8 @@ class Place:
 
         one = SimpleNamespace(name=name, ask=ask, facts=snapshot(name, "running"))
         one.snapshot = lambda: one.facts
-        one.server = SimpleNamespace(follows=Disposition(Next.BACKOFF, "exited; restart 1", clock.monotonic() + 60))
+        follows = Disposition(Next.BACKOFF, "exited; restart 1", clock.monotonic() + 60)
+        one.server = SimpleNamespace(follows=follows, state="running")
         return one
 
     def put(self, name: str, lifecycle: str, **fields: Any) -> ServerSnapshot:
@@ -201,8 +201,7 @@ async def test_mates_do_not_hear_of_what_they_have_outlived() -> None:
     async with at(pair()) as place:
         now = clock.monotonic()
         place.put("a", "backoff", incidents=(IncidentView(1, 0.0, now - 5.0, "exited", "healthy", "serving"),))
-        come_back = replace(place.put("b", "running"), lifecycle=FacetView("running", now))  # it has been told
-        place.loops["b"].facts = come_back
+        place.put("b", "running", started=now)  # it has been told
         await place.ends.go_on()
         place.put("a", "fatal", incidents=(IncidentView(1, 0.0, now - 3600.0, "exited", "healthy", "serving"),))
         place.put("b", "running")  # somebody works with it alone
