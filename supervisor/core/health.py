@@ -97,7 +97,8 @@ class HealthBook:
             return Opinion(Health.SUCCESS, Health.SUCCESS, Health.SUCCESS, "readiness probe answered 200")
         self._failures += 1
         self._failing_since = now if self._failing_since is None else self._failing_since
-        reason = f"{self._failures} probes failed in a row: {doubt or _words(probed)}"
+        failed = "a probe failed" if self._failures == 1 else f"{self._failures} probes failed in a row"
+        reason = f"{failed}: {doubt or _words(probed)}"
         if self._failures < self._settings.failure_threshold:
             return msgspec.structs.replace(self.opinion, reason=reason)
         long = now - self._failing_since >= self._settings.liveness_stall_s
