@@ -170,10 +170,11 @@ class StateWriter:
         while (change := self._next()) is not None:
             _make(change)
             with self._lock:
+                # Told before the file is anybody's again: a refusal heard of after a newer change would undo that one.
+                with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile: nobody waits any more
+                    loop.call_soon_threadsafe(self._settle, change)
                 self._busy.discard(change.path)
                 self._lock.notify()
-            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile: nobody waits any more
-                loop.call_soon_threadsafe(self._settle, change)
 
     def _next(self) -> Change | None:
         """The next change whose file nobody is at; None at the end. Waits without limit: mostly nothing changes."""

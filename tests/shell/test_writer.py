@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import threading
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -164,6 +166,31 @@ async def test_a_refusal_is_told_with_its_cost_and_made_good_with_the_next_chang
     await stage.until(lambda: (KIMI, 2) in stage.disk.written)
     assert (KIMI, 1) not in stage.disk.written
     await stage.until(lambda: stage.told[-1] == "")
+
+
+async def test_a_refusal_that_is_late_to_be_heard_of_does_not_undo_the_change_after_it(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    report, heard, overtaken = loop.call_soon_threadsafe, [], threading.Event()
+
+    def late_at_first(callback: Callable[..., object], *arguments: Any) -> asyncio.Handle:
+        if arguments and isinstance(arguments[0], Change):
+            heard.append(arguments[0])
+            _ = overtaken.set() if len(heard) > 1 else overtaken.wait(10 * SOON_S)
+        return report(callback, *arguments)
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", late_at_first)
+    stage.disk.refuses[KIMI] = errno.ENOSPC
+    older = await stage.hangs()
+    newer = stage.writer.ask(KIMI, lambda: stage.disk.written.append((KIMI, 2)), COST)
+    stage.disk.answer()
+    await stage.writer.tried(older)
+    await stage.writer.made(newer, 20)
+    stage.disk.refuses.clear()
+    await stage.writer.made(stage.ask(GLM, 1), 20)
+    assert await stage.writer.flush(20)
+    assert stage.disk.written == [(KIMI, 2), (GLM, 1)], "the older one is not made again over the newer one"
 
 
 async def test_a_file_that_is_refused_for_ever_is_no_endless_work(stage: Stage) -> None:
