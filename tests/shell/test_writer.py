@@ -172,12 +172,15 @@ async def test_a_refusal_that_is_late_to_be_heard_of_does_not_undo_the_change_af
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = asyncio.get_running_loop()
-    report, heard, overtaken = loop.call_soon_threadsafe, [], threading.Event()
+    report, overtaken = loop.call_soon_threadsafe, threading.Event()
+    heard: list[Change] = []
 
     def late_at_first(callback: Callable[..., object], *arguments: Any) -> asyncio.Handle:
         if arguments and isinstance(arguments[0], Change):
             heard.append(arguments[0])
-            _ = overtaken.set() if len(heard) > 1 else overtaken.wait(10 * SOON_S)
+            if len(heard) == 1:
+                overtaken.wait(10 * SOON_S)
+            overtaken.set()
         return report(callback, *arguments)
 
     monkeypatch.setattr(loop, "call_soon_threadsafe", late_at_first)
