@@ -3,13 +3,14 @@
 import http.client
 import json
 import os
+import secrets
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -18,6 +19,8 @@ BIN = Path(sys.executable).parent
 READY_LIMIT_S = 120
 STOP_LIMIT_S = 60
 SPEED = "200"  # a start of four minutes takes one second
+_PORTS = range(10000, 32768)  # below those that the kernel gives to whoever asks for any
+_given: set[int] = set()
 
 
 @contextmanager
@@ -86,12 +89,23 @@ def health_status(port: int) -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """Held together, so that they differ, and released together."""
-    with ExitStack() as stack:
-        held = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in held]
+    """Nobody's now, and none that was given before: who got that one may not have bound it yet."""
+    ports: list[int] = []
+    while len(ports) < count:
+        port = secrets.choice(_PORTS)
+        if port not in _given and _is_free(port):
+            _given.add(port)
+            ports.append(port)
+    return ports
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 @contextmanager

@@ -51,7 +51,7 @@ def test_a_start_waits_for_its_port_and_names_who_has_it(host: Host) -> None:
 
 
 def test_a_start_waits_for_the_ports_that_follow_from_its_own(host: Host) -> None:
-    port = free_ports(1)[0] % 30000 + 10000
+    (port,) = free_ports(1)
     host.fake("kimi", "--port", str(port), "--tp", "2", "--dp", "2", "--enable-dp-attention", autostart=False)
     host.servers["kimi"]["port"] = port
     host.start()

@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from pathlib import Path
 
 import psutil
 
+from bench.site import free_ports
 from tests.real.setup_sglang_cpu import VERSION, Install, default_root
 
 TARGET = Path(__file__).resolve().parents[1] / "data" / "sglang" / f"real-{VERSION}-cpu"
@@ -35,7 +35,7 @@ class Recording:
     """One server, its timeline and the way to end it."""
 
     def __init__(self, install: Install, log: Path, ranks: int = 1) -> None:
-        self.port = free_port()
+        self.port = free_ports(1)[0]
         self.timeline: list[dict[str, object]] = []
         self._begin = time.monotonic()
         with log.open("ab") as output:
@@ -159,13 +159,6 @@ def probe(port: int) -> str:
         return str(error.code)
     except (ConnectionError, TimeoutError, urllib.error.URLError) as error:
         return type(getattr(error, "reason", error)).__name__
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-    return port
 
 
 if __name__ == "__main__":

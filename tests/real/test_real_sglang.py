@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import psutil
 import pytest
 
-from tests.real.record import free_port
+from bench.site import free_ports
 from tests.real.setup_sglang_cpu import Install, default_root
 
 BIN = Path(sys.executable).parent
@@ -49,7 +49,7 @@ class Site:
         self.logs = folder / "log"
         self.logs.mkdir()
         self.config = folder / "supervisor.toml"
-        self.config.write_text(configuration(folder, install, free_port(), ranks))
+        self.config.write_text(configuration(folder, install, free_ports(1)[0], ranks))
         self.output = folder / "daemon.out"
         self.daemon: subprocess.Popen[bytes] | None = None
 

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.site import free_ports
+
 PATIENCE_S = 30.0  # generous: the machine may be busy with other tests
 READY = b"The server is fired up and ready to roll!"
 
@@ -160,12 +162,6 @@ def in_session(leader: int) -> list[int]:
     return found
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture
 def start() -> Iterator[Callable[..., Engine]]:
     """Starts an engine with the given arguments; every process of it is killed at the end of the test."""
@@ -173,7 +169,7 @@ def start() -> Iterator[Callable[..., Engine]]:
 
     def begin(*arguments: str, port: int = 0, speed: float = 500.0, **environment: str) -> Engine:
         mark = f"{os.getpid()}-{time.monotonic_ns()}"
-        engine = Engine(mark, port or free_port(), *arguments, speed=speed, **environment)
+        engine = Engine(mark, port or free_ports(1)[0], *arguments, speed=speed, **environment)
         engines.append(engine)
         return engine
 
