@@ -175,6 +175,12 @@ async def test_a_tree_that_lives_is_adopted_with_its_recorder(left: Left) -> Non
     found.tree.close()
 
 
+def executed(pid: int, marker: str) -> bool:
+    """In the midst of its exec a process has its new name already and no environment yet."""
+    home = Path(f"/proc/{pid}")
+    return (home / "comm").read_text() == "sleep\n" and marker.encode() in (home / "environ").read_bytes()
+
+
 async def test_a_server_that_a_daemon_with_another_state_directory_has_left_is_told(tmp_path: Path) -> None:
     """Its start would be a second copy. It is not ours to end; and a living daemon's servers are no news."""
     name = f"kimi-{os.getpid()}"  # daemons of other tests die as well
@@ -182,7 +188,7 @@ async def test_a_server_that_a_daemon_with_another_state_directory_has_left_is_t
     environment = {**os.environ, MARKER_NAME: marker}
     orphan = int(subprocess.check_output(["sh", "-c", "sleep 600 >&2 & echo $!"], env=environment, stderr=DEVNULL))
     with anyio.fail_after(10):
-        while Path(f"/proc/{orphan}/comm").read_text() != "sleep\n":  # in the midst of its exec it has no environment
+        while not executed(orphan, marker):
             await anyio.sleep(0.005)
     script = f"{MARKER_NAME}=a{marker} sleep 600 & echo; wait"
     watching = subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, start_new_session=True)
