@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from supervisor.actions import SignalTree
 from supervisor.core.attempt import Attempt
 from supervisor.core.claiming import Claimer
 from supervisor.core.desk import Desk
 from supervisor.core.endcause import EndKind
 from supervisor.core.ending import Ender
-from supervisor.core.lifecycle import ALIVE, State, Trigger
+from supervisor.core.lifecycle import ALIVE, GIVEN_UP, State, Trigger
 from supervisor.core.maintenance import FACET, Maintenance
 from supervisor.core.restart import Disposition, Next
 from supervisor.core.stopclock import StopClock
@@ -32,6 +34,17 @@ def unusable(saved: SavedServer) -> str:
     if attempt is None and (saved.state in ALIVE or saved.tree_alive):
         return f"it is {saved.state} without an attempt"
     return ""
+
+
+def started_again(saved: SavedServer, reason: str, now: float) -> SavedServer:
+    """The record of a server that somebody has stopped only to start it again: who takes it up starts it."""
+    if saved.goal_up or saved.state in GIVEN_UP:
+        return saved
+    state = State.RECLAIMING.value if saved.state == State.STOPPED else saved.state
+    follows = Next.RELAUNCH.value
+    return replace(
+        saved, goal_up=True, state=state, next=follows, next_reason=reason, next_due=now, next_by_itself=False
+    )
 
 
 class Memory:

@@ -203,16 +203,18 @@ class Changes:
                 await roster.replace(config)
             return
         everybody, ended = by_need(self._ties(), [first.name, *mates]), set[str]()
-        try:
-            for one in reversed(everybody):
-                await roster.stop(one, reason if one == first.name else f"{reason}; it goes with {first.name}", grace_s)
-                ended.add(one)
-            for config in configs:
-                await roster.replace(config)
-        finally:  # also when one of them cannot be ended: the others are wanted up
-            for one in everybody:
-                if one in ended:
-                    await roster.start(one, reason)
+        with roster.coming_back(everybody):
+            try:
+                for one in reversed(everybody):
+                    whose = reason if one == first.name else f"{reason}; it goes with {first.name}"
+                    await roster.stop(one, whose, grace_s)
+                    ended.add(one)
+                for config in configs:
+                    await roster.replace(config)
+            finally:  # also when one of them cannot be ended: the others are wanted up
+                for one in everybody:
+                    if one in ended:
+                        await roster.start(one, reason)
 
 
 def costs(change: ServerChange) -> bool:

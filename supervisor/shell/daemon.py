@@ -33,7 +33,7 @@ from supervisor.edge.process.owner import server_of
 from supervisor.edge.statelock import StateLockProblem, state_lock
 from supervisor.edge.tail import watcher
 from supervisor.edge.webhook import Messenger
-from supervisor.events import SignalRequested
+from supervisor.events import SignalRequested, StopRequested
 from supervisor.shell import clock
 from supervisor.shell.adoption import Inheritance, LeftoverProblem, inherit
 from supervisor.shell.answers import Answers, Parts
@@ -336,14 +336,20 @@ class Daemon:
 
         Our own end is nobody's wish about a server: what was wanted up is started again by the next daemon.
         """
-        wanted = [loop for loop in self._roster.loops() if loop.snapshot().goal == "up"]
+        wanted = {*self._wanted_up(), *self._roster.returning}
         await self._ends.stop_all("shutdown")
         seen = -1
         while not all(map(rests, self._roster.loops())):
+            for name in (late := self._wanted_up()):  # somebody has started it meanwhile: it would never rest
+                await self._ends.request(name, StopRequested("shutdown"))
+            wanted.update(late)
             seen = await self._hub.changed(seen)
-        for loop in wanted:
-            if loop.server.state is not State.QUARANTINED:
+        for loop in self._roster.loops():
+            if loop.name in wanted and loop.server.state is not State.QUARANTINED:
                 self._roster.forget(loop.name)
+
+    def _wanted_up(self) -> list[str]:
+        return [loop.name for loop in self._roster.loops() if loop.snapshot().goal == "up"]
 
     # --- signals and systemd -------------------------------------------------------------------------------------
 

@@ -6,7 +6,8 @@ one is to a new daemon: same record, same tree, same log; its tasks end in betwe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Collection, Iterator, MutableMapping
+from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -20,6 +21,7 @@ from anyio.abc import TaskGroup
 from supervisor.actions import Announce, StartRecord
 from supervisor.config import ServerConfig, config_hash, started_with
 from supervisor.core.lifecycle import RESTING, WITHOUT_DEVICES, State
+from supervisor.core.memory import started_again
 from supervisor.core.resolve import resolve
 from supervisor.core.server import Server
 from supervisor.edge.process import Tree
@@ -86,6 +88,7 @@ class Roster:
         self._announce = announce
         self._observe = observe
         self._seats: dict[str, Seat] = {}
+        self.returning: Collection[str] = ()  # who is down, or about to be, only to be started again
         self._tasks: TaskGroup | None = None
         self._reads = anyio.CapacityLimiter(4)  # threads that hang must not use up those that others wait for
 
@@ -181,11 +184,21 @@ class Roster:
         """
         seat = self._seats[config.name]
         wanted = seat.loop.snapshot().goal == "up"
-        if seat.loop.server.state is not State.STOPPED:
-            await self.stop(config.name, by, grace_s)
-        await self.replace(config)
-        if wanted:
-            await self._seats[config.name].loop.ask(StartRequested(by))
+        with self.coming_back([config.name] if wanted else []):
+            if seat.loop.server.state is not State.STOPPED:
+                await self.stop(config.name, by, grace_s)
+            await self.replace(config)
+            if wanted:
+                await self._seats[config.name].loop.ask(StartRequested(by))
+
+    @contextmanager
+    def coming_back(self, names: Collection[str]) -> Iterator[None]:
+        """Around what stops these and starts them again: a daemon that comes back in between starts them, too."""
+        before, self.returning = self.returning, (*self.returning, *names)
+        try:
+            yield
+        finally:
+            self.returning = before
 
     async def stop(self, name: str, by: str, grace_s: float | None = None) -> None:
         """Stop it and wait until it rests: its own deadlines bound that.
@@ -299,7 +312,7 @@ class Roster:
     def save(self) -> None:
         """Have it written down how every server is now."""
         for seat in self._seats.values():
-            self._keep(self._saved(seat.loop.server, seat.config))
+            self._keep(self._record(seat.loop.server, seat.config))
 
     def unsettled(self) -> list[str]:
         """Who is at something short that the next daemon could only begin anew: a spawn, or the end of an attempt."""
@@ -311,7 +324,7 @@ class Roster:
         """A disk that refuses, or does not answer, costs the next daemon its memory: what was decided is done."""
         name = server.settings.name
         if name in self._seats:
-            await self._host.writer.tried(self._keep(self._saved(server, self._seats[name].config)))
+            await self._host.writer.tried(self._keep(self._record(server, self._seats[name].config)))
 
     def forget(self, name: str) -> None:
         """Have the server's record removed: the next daemon starts it as configured."""
@@ -319,6 +332,12 @@ class Roster:
 
     def _keep(self, saved: SavedServer) -> Change:
         return self._host.writer.ask(self._states.path(saved.name), partial(self._states.put, saved), COST)
+
+    def _record(self, server: Server, config: ServerConfig) -> SavedServer:
+        """As the next daemon is to find it."""
+        saved = self._saved(server, config)
+        again = "the daemon ended before what it was stopped for was done"
+        return started_again(saved, again, clock.monotonic()) if saved.name in self.returning else saved
 
     def _saved(self, server: Server, config: ServerConfig) -> SavedServer:
         saved = server.save(self._states.boot_id, config_hash(config))

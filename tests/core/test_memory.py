@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from msgspec.structs import replace
 
@@ -9,7 +11,7 @@ from supervisor import actions as a
 from supervisor import events as e
 from supervisor.config import DetectorMode
 from supervisor.core.lifecycle import State
-from supervisor.core.memory import unusable
+from supervisor.core.memory import started_again, unusable
 from supervisor.core.settings import DetectorSettings, PhaseLimit, ReclaimSettings, RestartSettings
 from supervisor.saved import SavedServer
 from tests.core.test_judgement import PATIENT
@@ -332,3 +334,32 @@ def test_what_could_not_be_killed_is_tried_again_by_the_next_daemon() -> None:
     world.daemon_dies(1.0)
     assert len(world.done(a.KillTree)) == kills + 1
     assert world.settle() is State.STOPPED
+
+
+def stopped() -> World:
+    world = draining()
+    assert world.settle() is State.STOPPED
+    return world
+
+
+@pytest.mark.parametrize(
+    "story", [draining, lambda: healthy(World(SETTINGS)), stopped], ids=["draining", "up", "stopped"]
+)
+def test_who_was_stopped_only_to_be_started_again_is_started_by_the_next_daemon(story: Callable[[], World]) -> None:
+    world = story()
+    before = world.server.save("boot")
+    record = started_again(before, "the daemon ended meanwhile", world.now)
+    assert unusable(record) == ""
+    if before.goal_up:
+        assert record == before
+        return
+    heir = World(SETTINGS)
+    heir.now = world.now
+    heir.carry(heir.server.restore(record, world.now, tree_lives=False))
+    heir.until(heir.now + 60)
+    assert (heir.facts_now.goal, len(heir.done(a.Spawn))) == ("up", 1)
+
+
+def test_who_was_given_up_is_not_started_again_either_way() -> None:
+    record = replace(fatal().server.save("boot"), goal_up=False)
+    assert started_again(record, "the daemon ended meanwhile", 0.0) == record

@@ -119,6 +119,39 @@ def test_an_update_ends_when_its_server_is_wanted_up_again_before_it_has_ended(h
     assert "changed (restart needed" in host.ctl("reread").stdout, "the next update still has it to do"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_server_that_an_update_has_stopped_comes_back_with_the_next_daemon(host: Host, how: signal.Signals) -> None:
+    host.fake("kimi", "--scenario", "ignore-term", stop={"grace": "3s"}, sole=True)
+    host.fake("draft", "--scenario", "ignore-term", stop={"grace": "5s"}, sole=True)  # the daemon's end waits for it
+    daemon = host.start()
+    running(host, "kimi")
+    running(host, "draft")
+    host.servers["kimi"]["environment"] = {"NEW": "1"}
+    host.write_config()
+    with subprocess.Popen(host.client("update"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as update:
+        host.wait_for("kimi", "lifecycle", "draining")
+        daemon.process.send_signal(how)
+        daemon.ended(60)
+        update.communicate(timeout=60)
+    host.start()
+    running(host, "kimi")
+    running(host, "draft")
+    assert "changed" not in host.ctl("reread").stdout, "it runs as the file has it"
+    assert not host.collisions("kimi")
+
+
+def test_the_daemon_ends_whatever_is_started_meanwhile(host: Host) -> None:
+    host.fake("kimi", "--scenario", "ignore-term", stop={"grace": "3s"})
+    host.fake("draft", autostart=False)
+    daemon = host.start()
+    running(host, "kimi")
+    daemon.process.terminate()
+    host.wait_for("kimi", "lifecycle", "draining")
+    assert host.ctl("start", "draft").returncode == 0
+    assert daemon.ended(60) == 0
+
+
 def test_servers_come_and_go_and_a_broken_file_changes_nothing(host: Host) -> None:
     host.fake("kimi")
     host.start()
