@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import AsyncIterator
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
 import anyio
@@ -24,12 +25,15 @@ _Address = tuple[Any, ...]  # of any family
 def local_client() -> httpx.AsyncClient:
     """For servers of this host: no connection is kept (it would outlive its server), no proxy asked, no redirect.
 
+    No cookie either: a jar knows hosts, not ports, and one server's would go to all the others, for ever.
+
     It has no time-outs: each call has a deadline, which also ends a byte-a-second answer.
     """
     return httpx.AsyncClient(
         transport=LocalTransport(),
         trust_env=False,
         follow_redirects=False,
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
         headers={"connection": "close", "user-agent": "sglang-supervisor", "accept-encoding": "identity"},
     )
 

@@ -66,6 +66,14 @@ async def test_the_request_is_the_one_that_httpx_would_send(client: httpx.AsyncC
     assert ours == others
 
 
+async def test_one_servers_cookie_is_for_nobody(client: httpx.AsyncClient) -> None:
+    given = b"HTTP/1.1 200 OK\r\nset-cookie: session=1; path=/\r\ncontent-length: 2\r\n\r\nok"
+    async with serving(says(given)) as (where, asked):
+        for _ in range(2):
+            assert await outcome(client, where) == (200, "", b"ok")
+    assert not [one for one in asked if b"cookie" in one.lower()]
+
+
 async def test_a_long_request_is_sent_whole(client: httpx.AsyncClient) -> None:
     async def slow(stream: anyio.abc.SocketStream) -> None:
         while not asked[-1].endswith(b"the end"):
