@@ -204,6 +204,8 @@ class Answers:
 
     async def _prospect(self) -> Prospect:
         """What the next code would go by, and why it cannot take over now: a server must not pay for that."""
+        # A disk that hangs shows itself when it is asked; the exec would wait for whoever waits for it in the kernel.
+        await self._parts.roster.saved()
         if obstacle := self._under_way():
             return Prospect(obstacle)
         changes = self._parts.changes

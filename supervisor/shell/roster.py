@@ -309,10 +309,14 @@ class Roster:
 
     # --- what must survive us ------------------------------------------------------------------------------------
 
-    def save(self) -> None:
+    def save(self) -> list[Change]:
         """Have it written down how every server is now."""
-        for seat in self._seats.values():
-            self._keep(self._record(seat.loop.server, seat.config))
+        return [self._keep(self._record(seat.loop.server, seat.config)) for seat in self._seats.values()]
+
+    async def saved(self) -> None:
+        """As `save`, and wait for the disk as long as it answers. What is missing then the writer's `problem` tells."""
+        for change in self.save():
+            await self._host.writer.tried(change)
 
     def unsettled(self) -> list[str]:
         """Who is at something short that the next daemon could only begin anew: a spawn, or the end of an attempt."""

@@ -19,6 +19,7 @@ import pytest
 import supervisor
 from tests.e2e import api
 from tests.e2e.host import BIN, Host, until
+from tests.faults.volume import Volume, missing_freezer
 
 both_ways = pytest.mark.parametrize("cgroups", ["auto", pytest.param("off", marks=pytest.mark.slow)], indirect=True)
 NEW = "9.9.9"
@@ -325,6 +326,27 @@ def test_no_upgrade_breaks_off_a_rolling_restart(host: Host) -> None:
         assert "wait for it, or cancel it" in said, said
         rolling.communicate(timeout=CROWDED_S)
     assert rolling.returncode == 0
+
+
+@pytest.mark.slow
+def test_on_a_disk_that_hangs_the_old_code_goes_on(host: Host) -> None:
+    """No exec ends before whoever waits for the disk in the kernel: nobody would decide anything until then."""
+    if lacking := missing_freezer():
+        pytest.skip(lacking)
+    host.fake("kimi")
+    host.state_dir.mkdir()
+    with Volume.of_image(host.state_dir, host.root / "image", host.environment) as disk:
+        host.prefix = disk.prefix
+        daemon = host.start()
+        assert host.ctl("wait", "kimi", "--timeout", "30s").returncode == 0
+        disk.freeze()
+
+        said = refusal(host)
+
+        assert "the disk has not answered" in said, said
+        assert host.show("kimi")["healthy"]
+        disk.thaw()
+        assert daemon.end() == 0
 
 
 # When the upgrade begins: the facet and value to wait for, and the scenario that leads there.
