@@ -105,6 +105,11 @@ async def test_what_a_script_is_given_is_not_judged() -> None:
     assert (await looked(server("/bin/sh", "serve.sh", "--model-path", "/no/such/model"), given)).clean is True
     assert given.findings == bare.findings, "what is told is the host's"
 
+    leased = host()
+    wrapped = server("/bin/sh", "-c", "exec serve --tp 4", "--tp", "4", gpus=GpuPlan(indices=(0, 1, 2, 3)))
+    assert (await looked(wrapped, leased)).clean is True
+    assert leased.findings == bare.findings, "how many ranks it will have is not known"
+
 
 # --- what is gathered ------------------------------------------------------------------------------------------------
 

@@ -41,6 +41,8 @@ def worst(findings: Iterable[Finding]) -> Severity | None:
 
 
 def _apply(rule: Rule, case: Case) -> list[Finding]:
+    if rule.test in table.OF_OPTIONS and not case.facts.recognised:
+        return []
     holds = versions.within(case.seen.engine.version, rule.versions)
     if holds is False:
         return []

@@ -11,11 +11,31 @@ from supervisor.preflight import Rule
 
 Test: TypeAlias = Callable[[Case, Rule], Iterator[Values]]
 
-TESTS: dict[str, Test] = {
+OF_ANY_COMMAND: dict[str, Test] = {
     # what is started
     "program": command.program,
     "directory": command.directory,
     "engine-not-installed": command.engine_not_installed,
+    "missing-file": command.missing_file,
+    "variable-set": command.variable_set,
+    "package-versions": command.package_versions,
+    # how the work is divided
+    "other-visible-devices": parallel.other_visible_devices,
+    # the host
+    "shared-memory": host.shared_memory,
+    "temporary-space": host.temporary_space,
+    "open-files": host.open_files,
+    "locked-memory": host.locked_memory,
+    "compiler": host.compiler,
+    "stack-reader": host.stack_reader,
+    "driver": host.driver,
+    "port-held-by-engine": host.port_held_by_engine,
+    "port-held": host.port_held,
+    "port-shared": host.port_shared,
+}
+# They judge options, or what options name: of a command that does not start the engine itself nobody knows them.
+OF_OPTIONS: dict[str, Test] = {
+    # what is started
     "whole-numbers": command.whole_numbers,
     "unknown-option": command.unknown_option,
     "doubtful-option": command.doubtful_option,
@@ -23,11 +43,8 @@ TESTS: dict[str, Test] = {
     "colon-in-name": command.colon_in_name,
     "log-level": command.log_level,
     "log-format": command.log_format,
-    "missing-file": command.missing_file,
     "warmup-skipped": command.warmup_skipped,
     "watchdog": command.watchdog,
-    "variable-set": command.variable_set,
-    "package-versions": command.package_versions,
     # speculation
     "draft-tokens": speculation.draft_tokens,
     "draft-steps-missing": speculation.draft_steps_missing,
@@ -48,7 +65,6 @@ TESTS: dict[str, Test] = {
     # how the work is divided
     "ranks-over-devices": parallel.ranks_over_devices,
     "idle-devices": parallel.idle_devices,
-    "other-visible-devices": parallel.other_visible_devices,
     "nodes": parallel.nodes,
     "attention-groups": parallel.attention_groups,
     "replicas-over-nodes": parallel.replicas_over_nodes,
@@ -76,15 +92,5 @@ TESTS: dict[str, Test] = {
     "weights-over-share": memory.weights_over_share,
     "host-cache-over-memory": memory.host_cache_over_memory,
     "host-cache-over-free": memory.host_cache_over_free,
-    # the host
-    "shared-memory": host.shared_memory,
-    "temporary-space": host.temporary_space,
-    "open-files": host.open_files,
-    "locked-memory": host.locked_memory,
-    "compiler": host.compiler,
-    "stack-reader": host.stack_reader,
-    "driver": host.driver,
-    "port-held-by-engine": host.port_held_by_engine,
-    "port-held": host.port_held,
-    "port-shared": host.port_shared,
 }
+TESTS: dict[str, Test] = OF_ANY_COMMAND | OF_OPTIONS

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from supervisor.core.lint import lint, worst
 from supervisor.core.lint.case import given
-from supervisor.core.lint.table import TESTS
+from supervisor.core.lint.table import OF_OPTIONS, TESTS
 from supervisor.core.lint.versions import parse, within
-from supervisor.preflight import Severity, has_rules, load_rules
-from supervisor.profile import profile_names
-from tests.core.lint.start import RULES, findings, names, start
+from supervisor.preflight import Inspected, Looked, ProgramFacts, Severity, has_rules, load_rules
+from supervisor.profile import CommandFacts, profile_names
+from tests.core.lint.start import RULES, findings, folder, names, start
 
 TESTED = Path(__file__).with_name("test_rules.py").read_text()
 
@@ -71,6 +72,22 @@ def test_what_is_certain_in_studied_versions_is_a_doubt_in_a_later_one() -> None
     (found,) = findings(start("--served-model-name a:b", version="0.6.0"), "served-name-colon")
     assert found.severity is Severity.WARNING
     assert "not verified for 0.6.0" in found.why
+
+
+@pytest.mark.parametrize("test", sorted(OF_OPTIONS))
+def test_of_a_command_whose_options_are_not_known_no_option_is_judged(test: str) -> None:
+    """Whatever else is known of it: neither its own words nor the defaults are those of the engine."""
+    options = "--tp 4 --dp 3 --nnodes 3 --skip-server-warmup --log-level error --page-size x --no-such-option"
+    seen = start(options, leased=tuple(range(8)), models=(folder(config_problem="broken", tokenizer=False),))
+    unknown = msgspec.structs.replace(seen, facts=CommandFacts(30000, "127.0.0.1"))
+    rules = msgspec.structs.replace(RULES, rules=tuple(rule for rule in RULES.rules if rule.test == test))
+    assert lint(unknown, rules) == []
+
+
+def test_what_of_any_command_can_be_known_is_judged_of_a_script_too() -> None:
+    looked = Looked(program=ProgramFacts(problem="is not there"))
+    seen = Inspected("kimi", facts=CommandFacts(30000, "127.0.0.1"), gpus=(0, 1), looked=looked)
+    assert names(seen) == {"program-missing"}
 
 
 def test_the_daemon_leaves_out_what_it_looks_at_itself() -> None:
