@@ -127,7 +127,7 @@ def _kept(stage: Stage, keep: bool) -> Iterator[Callable[[], None]]:
     """The daemon runs while the context lasts. Yields a check that raises FailedError when it does not."""
     try:
         process = subprocess.Popen(
-            [sys.executable, "-m", "supervisor.demo.keeper", str(stage.directory), *(["--keep"] if keep else [])],
+            [sys.executable, "-P", "-m", "supervisor.demo.keeper", str(stage.directory), *(["--keep"] if keep else [])],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

@@ -49,7 +49,7 @@ def _start_daemon(directory: str) -> subprocess.Popen[bytes]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SGLSUP_")}
     with (place / "daemon.log").open("wb") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "supervisor.main", "daemon", "-c", str(place / "demo.toml")],
+            [sys.executable, "-P", "-m", "supervisor.main", "daemon", "-c", str(place / "demo.toml")],
             env=environment | {MARK: directory},
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -90,7 +90,7 @@ restart = {{backoff = "{BACKOFF_S:.0f}s", jitter = 0.0}}
 
 
 def _command(stage: Stage, name: str, port: int, speed: float, *options: str) -> list[str]:
-    fake_engine = [sys.executable, "-m", "supervisor.simulator", "--port", str(port), "--speed", f"{speed:g}"]
+    fake_engine = [sys.executable, "-P", "-m", "supervisor.simulator", "--port", str(port), "--speed", f"{speed:g}"]
     return [*fake_engine, "--phase-seconds", _SECONDS[name], "--gpu-dir", str(stage.memory), *options]
 
 

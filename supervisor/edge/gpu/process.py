@@ -78,7 +78,7 @@ class ReaderProcess:
 
 def launch_reader(period_s: float, environment: Mapping[str, str] | None = None) -> ReaderProcess:
     """Starts the reader in a session of its own, so that no signal of our terminal reaches it."""
-    command = [sys.executable, "-m", "supervisor.edge.gpu", str(period_s), str(os.getpid())]
+    command = [sys.executable, "-P", "-m", "supervisor.edge.gpu", str(period_s), str(os.getpid())]
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,

@@ -57,6 +57,17 @@ async def blind(feed: GpuFeed) -> str:
     return report.reason
 
 
+async def test_the_reader_takes_no_code_from_the_present_directory(
+    launch: Callable[[float], ReaderProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A daemon is started wherever somebody is, and PyPI's Supervisor has a package of our name."""
+    (tmp_path / "supervisor").mkdir()
+    (tmp_path / "supervisor" / "__init__.py").write_text("print('somebody else')")
+    monkeypatch.chdir(tmp_path)
+    async with GpuFeed(STEADY, launch) as feed:
+        assert (await sample(feed)).devices
+
+
 def exists(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
