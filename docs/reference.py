@@ -77,7 +77,8 @@ EXITED is a server that ended although it is wanted up; UNKNOWN one that the dae
 ## Phases
 
 In the order in which they usually come; engines mix and repeat them. Without progress for `stall`, or beyond `limit`
-in all, a phase is a stall, unless the configuration says otherwise or earlier starts have taught less. The stage is
+in all, a phase is a stall, unless the configuration says otherwise or earlier starts have taught less; one whose
+processes are idle, too, mostly after half of `stall` ([configuration.md](configuration.md), deadlines). The stage is
 what `sglsup diagnose` calls it.
 {"".join(phases(profile) for profile in profiles)}
 ## Causes

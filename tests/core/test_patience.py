@@ -9,13 +9,15 @@ import pytest
 from msgspec.structs import replace
 
 from supervisor.actions import PhaseRecord, StartRecord
+from supervisor.config import PhaseDeadline, ServerConfig
 from supervisor.core.budgets import Budgets
 from supervisor.core.history import History
 from supervisor.core.patience import Deadline, Patience
+from supervisor.core.resolve import resolve
 from supervisor.core.settings import PhaseLimit, Settings
 from supervisor.core.vitals import Vitals
 from supervisor.events import TreeSampled
-from supervisor.profile import CommandFacts
+from supervisor.profile import CommandFacts, facts, load_profile, profile_names
 from supervisor.snapshot import RankView, StartupView
 
 WEIGHTS = PhaseLimit(stall_s=300.0, limit_s=1200.0, idle_s=60.0)
@@ -114,3 +116,18 @@ def test_the_phases_it_went_through_are_measured() -> None:
     start.view = VIEW
     start.patience.progress(100.0)
     assert [(one.phase, one.seconds) for one in start.patience.phases(160.0)] == [("launch", 100.0), ("weights", 60.0)]
+
+
+@pytest.mark.parametrize("engine", profile_names())
+def test_the_idle_deadline_follows_from_stall_as_the_page_about_the_configuration_says(engine: str) -> None:
+    profile = load_profile(engine)
+    config = ServerConfig("kimi", ("serve",), deadlines={"weights": PhaseDeadline(stall_s=7200.0)})
+    deadlines = resolve(config, profile, facts(profile, config.command)).deadlines
+    for rule in profile.phases:
+        limit = deadlines[rule.name]
+        if rule.stage in ("launch", "dist-init") or not rule.stall_s:
+            assert limit.idle_s == math.inf, rule.name
+        else:
+            assert limit.idle_s == max(limit.stall_s / 2, min(rule.floor_s, limit.stall_s)), rule.name
+            assert 60 <= rule.floor_s <= 300, rule.name
+    assert deadlines["weights"].idle_s == 3600.0
