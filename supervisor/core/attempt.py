@@ -85,6 +85,7 @@ class Attempt:
         self._tracker = PhaseTracker(profile, facts)
         self._profile = profile
         self._stages = profile.stages
+        self._alone = facts.nodes == 1
         self._view: StartupView | None = None
         self._start: StartupView | None = None
         self._probes = ProbePlan(number, settings.readiness)
@@ -249,6 +250,8 @@ class Attempt:
             oom=self.oom if now - self.oom_at < _OOM_RECENT_S else None,
             kernel_heard=self.kernel_heard,
             death_code=self.death_code,
+            first_death=self.first_death,
+            alone=self._alone,
         )
         self.diagnosis = end_cause(self._finder, self._profile, end)
         return self.diagnosis

@@ -15,6 +15,7 @@ from supervisor.profile import Profile, Signature
 NO_EVIDENCE = "insufficient-evidence"
 EXTERNAL = "external-termination"
 HOST_OOM = "host-oom-killed"
+PEER_DEATH = "peer-rank-death"  # the class of what survivors say: whom we saw die first is the better witness
 
 _VICTIM_PENALTY = 30
 _KEPT = 500
@@ -75,6 +76,7 @@ class ClueBook:
         self._signs = 0
         self.served = False  # requests were answered
         self.said_fatal = False  # the engine has said that it ends
+        self.leader_ends = False  # the leader itself has said so: its end is its own doing
         self.draining = False
         self.asked_to_end = False  # by us: what the log says of a signal from now on is its echo, and no cause
 
@@ -93,6 +95,7 @@ class ClueBook:
         rule = self._rules.get(match.rule)
         if rule is not None:
             self.said_fatal |= rule.hint == "fatal"
+            self.leader_ends |= rule.hint == "fatal" and not match.rank
             self.draining |= rule.hint == "drain"
             self.served |= rule.life or rule.hint == "ready"
             if rule.life or (rule.enter and rule.hint != "restart") or rule.bar:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from supervisor.core.clues import EXTERNAL, HOST_OOM, NO_EVIDENCE
+from supervisor.core.clues import EXTERNAL, HOST_OOM, NO_EVIDENCE, PEER_DEATH
 from supervisor.core.diagnose import CauseFinder
 from supervisor.events import HostOomKilled
 from supervisor.profile import Profile
@@ -46,6 +46,8 @@ class End(NamedTuple):
     oom: HostOomKilled | None  # lately
     kernel_heard: bool  # the kernel's word on an OOM kill would have reached us
     death_code: int | None = None  # of the process with a role that ended first
+    first_death: str = ""  # who that was; "" when the leader was the first
+    alone: bool = True  # every rank is of this tree: whom one of them misses is another of them
 
 
 def end_cause(finder: CauseFinder, profile: Profile, end: End) -> DiagnosisView:
@@ -60,6 +62,8 @@ def end_cause(finder: CauseFinder, profile: Profile, end: End) -> DiagnosisView:
         return _by_the_kernel(profile, end.oom)
     if end.kind is EndKind.SPAWN:
         return _never_ran(end)
+    if told.cause == PEER_DEATH:
+        told = _killed_first(profile, finder, end) or told
     if told.cause == HOST_OOM:
         told = _unproven_oom(told, kernel_heard=end.kernel_heard)
     if stalled and not _explains(profile, told):
@@ -85,6 +89,19 @@ def in_words(kind: EndKind | None, reason: str, code: int | None, first_death: s
 
 def _how(code: int) -> str:
     return f"by signal {-code}" if code < 0 else f"with status {code}"
+
+
+def _killed_first(profile: Profile, finder: CauseFinder, end: End) -> DiagnosisView | None:
+    """The survivors complain, and we saw who ended by a signal before them; None when nobody did."""
+    if end.first_death:
+        who, code = end.first_death, end.death_code if end.alone else None
+    else:  # who says that it ends, or is told to by us, was not the first
+        by_itself = end.exited and not end.signals and not finder.clues.leader_ends
+        who, code = "the leader", end.code if by_itself else None
+    if code is None or code >= 0:
+        return None
+    told = CauseFinder(profile).conclude(code, frozenset(), alive=False, stage=end.stage)  # the log put aside
+    return replace(told, evidence=f"{who} ended first, by signal {-code}; what the log says came after it")
 
 
 def _seen_dead(told: DiagnosisView, end: End) -> DiagnosisView:

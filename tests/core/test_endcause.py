@@ -144,6 +144,63 @@ def test_what_the_log_says_of_a_death_is_its_evidence() -> None:
     assert "CUDA out of memory" in view.evidence
 
 
+# --- whom we saw end first, and what the survivors say of it -----------------------------------------------------------
+
+RESET = (
+    "[2026-11-29 10:00:42 TP0] Scheduler hit an exception: Traceback (most recent call last):\n"
+    "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:538] Read error: Connection reset by peer\n"
+    "[2026-11-29 10:00:42 TP3] the line that ends the exception above\n"
+)
+SIGQUIT = "[2026-11-29 10:00:43] SIGQUIT received. signum=None, frame=None. It usually means one child failed.\n"
+RANK_FIRST = PLAIN._replace(code=-9, death_code=-9, first_death="scheduler TP2 (pid 12)", kernel_heard=True)
+LEADER_FIRST = PLAIN._replace(code=-9, kernel_heard=True)
+
+
+@pytest.mark.parametrize("kind", [EndKind.EXIT, EndKind.DEAD])
+@pytest.mark.parametrize("log", [RESET, RESET + SIGQUIT, ""])
+def test_a_rank_that_a_signal_ended_first_goes_before_its_survivors_words(kind: EndKind, log: str) -> None:
+    view = cause(RANK_FIRST._replace(kind=kind, reason="dead: scheduler TP2 (pid 12) is gone (signal 9)"), log)
+    assert (view.cause, view.restart) == ("external-termination", "maybe")
+    assert view.remedy.startswith("Somebody's SIGKILL")
+    assert not log or view.evidence.startswith("scheduler TP2 (pid 12) ended first, by signal 9")
+    assert view.evidence_line == 0, "no line of the log says it"
+
+
+@pytest.mark.parametrize("log", [RESET, ""])
+def test_a_leader_that_a_signal_ended_first_does_so_too(log: str) -> None:
+    view = cause(LEADER_FIRST, log)
+    assert (view.cause, view.restart) == ("external-termination", "maybe")
+    assert not log or view.evidence.startswith("the leader ended first, by signal 9")
+
+
+def test_the_first_ones_signal_names_the_class() -> None:
+    assert cause(RANK_FIRST._replace(death_code=-11), RESET).cause == "native-crash"
+    assert cause(RANK_FIRST._replace(death_code=-15), RESET).cause == "external-termination"
+    assert cause(RANK_FIRST._replace(kernel_heard=False), RESET).cause == "host-oom-killed"
+    assert (
+        cause(RANK_FIRST._replace(oom=HostOomKilled(1, 12, "python", "kernel log")), RESET).cause == "host-oom-killed"
+    )
+
+
+@pytest.mark.parametrize(
+    ("end", "log"),
+    [
+        (RANK_FIRST._replace(alone=False), RESET + SIGQUIT),  # whom they miss may be of another node
+        (RANK_FIRST._replace(death_code=1), RESET + SIGQUIT),
+        (RANK_FIRST._replace(death_code=None), RESET + SIGQUIT),
+        (LEADER_FIRST, RESET + SIGQUIT),  # it kills its tree and itself
+        (LEADER_FIRST._replace(signals=frozenset({9})), RESET),
+    ],
+)
+def test_who_may_be_no_more_than_an_echo_leaves_the_survivors_their_word(end: End, log: str) -> None:
+    assert cause(end, log).cause == "peer-rank-death"
+
+
+def test_a_culprits_own_words_stand_whoever_is_seen_to_end_first() -> None:
+    view = cause(RANK_FIRST, DEVICE_OOM + RESET)
+    assert "CUDA out of memory" in view.evidence
+
+
 # --- what ended by itself --------------------------------------------------------------------------------------------
 
 
