@@ -344,6 +344,7 @@ class Daemon:
                 await self._ends.request(name, StopRequested("shutdown"))
             wanted.update(late)
             seen = await self._hub.changed(seen)
+        await self._roster.evidence_kept()  # of who failed just before
         for loop in self._roster.loops():
             if loop.name in wanted and loop.server.state is not State.QUARANTINED:
                 self._roster.forget(loop.name)

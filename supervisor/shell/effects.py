@@ -28,6 +28,7 @@ from supervisor.actions import (
     Spawn,
 )
 from supervisor.config import EnvironmentRefusedError, ServerConfig, started_with
+from supervisor.core.desk import REPLY_SLACK_S
 from supervisor.core.settings import Settings
 from supervisor.edge import evidence, listener
 from supervisor.edge.process import SpawnPlan, Tree, spawn
@@ -96,6 +97,7 @@ class Effects:
         self._report_bug = report_bug
         self._tree: Tree | None = None
         self._spawning = 0  # the attempt whose tree is being made
+        self._bundles = 0  # of evidence, that are being written
         self._feed: LogFeed | None = None
         self._watch: ServerWatch | None = None
         self._dossier = Dossier(config, profile)
@@ -116,6 +118,11 @@ class Effects:
         """Who reads the present attempt's log, while there is one."""
         return self._feed
 
+    @property
+    def keeps_evidence(self) -> bool:
+        """Whether evidence is being kept: a short while, and what is broken off is lost."""
+        return self._bundles > 0
+
     def carry(self, action: AnyAction) -> None:
         """Begin what the action asks for. Never waits."""
         match action:
@@ -130,6 +137,7 @@ class Effects:
             case CheckDevices():
                 self._begin(self._check, action)
             case KeepEvidence():
+                self._bundles += 1  # from now: what comes next may look before the task has begun
                 self._begin(self._keep_evidence, action)
             case Remember():
                 self._begin(self._remember, action)
@@ -365,6 +373,15 @@ class Effects:
             await self._watch.ask(action)
 
     async def _keep_evidence(self, action: KeepEvidence) -> None:
+        try:
+            with anyio.move_on_after(action.limit_s + REPLY_SLACK_S):  # somebody may wait for us, whatever hangs
+                await self._bundle(action)
+        finally:
+            self._bundles -= 1
+            self._host.hub.publish()
+        await anyio.to_thread.run_sync(evidence.prune, str(self._host.evidence_dir), abandon_on_cancel=True)
+
+    async def _bundle(self, action: KeepEvidence) -> None:
         began = clock.monotonic()
         present = self._watch is not None and self._tree is not None and self._tree.attempt == action.attempt
         subjects = await self._watch.subjects() if self._watch is not None and present else ()
@@ -376,4 +393,3 @@ class Effects:
         bundle = self._host.evidence_dir / self._settings.name / f"{action.attempt:06d}"
         left_s = max(1.0, action.limit_s - (clock.monotonic() - began))
         await self._post(await evidence.keep(msgspec.structs.replace(action, limit_s=left_s), str(bundle), facts))
-        await anyio.to_thread.run_sync(evidence.prune, str(self._host.evidence_dir), abandon_on_cancel=True)

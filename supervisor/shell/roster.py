@@ -70,6 +70,11 @@ class Seat:
         """The process tree, while there is one."""
         return self.effects.tree if self.effects is not None else None
 
+    @property
+    def keeps_evidence(self) -> bool:
+        """Whether the evidence of an attempt is being kept: the end of our tasks would break that off."""
+        return self.effects is not None and self.effects.keeps_evidence
+
 
 class Roster:
     """All servers in order of the configuration. `announce` and `observe` are told what happens to them."""
@@ -159,6 +164,8 @@ class Roster:
     async def remove(self, name: str) -> None:
         """Take a server out that is at rest. ChangeProblem when it is not."""
         seat = self._seats[name]
+        await self._until(seat, lambda _: not seat.keeps_evidence)
+        await seat.loop.ask(Ticked())  # what has arrived until now is taken in
         if not rests(seat.loop) or seat.tree is not None:
             raise ChangeProblem(f"cannot remove {name}: it is still running; stop it first")
         await self._vacate(seat)
@@ -170,9 +177,9 @@ class Roster:
         """Another configuration for the same processes, as soon as nothing is under way that must not be broken off."""
         seat, remembered = self._seats[config.name], await self._remembered(config.name)
         while True:
-            await self._until(seat, self._calm)
+            await self._until(seat, lambda _: self._calm(seat))
             await seat.loop.ask(Ticked())  # what has arrived until now is taken in
-            if self._calm(seat.loop):
+            if self._calm(seat):
                 break  # nothing comes between this and the end of its tasks
         await self._vacate(seat)
         await self._sit(config, Inheritance(self._saved(seat.loop.server, config), seat.tree), remembered)
@@ -217,9 +224,11 @@ class Roster:
         """Want it up."""
         await self._seats[name].loop.ask(StartRequested(by))
 
-    def _calm(self, loop: ServerLoop) -> bool:
+    def _calm(self, seat: Seat) -> bool:
         """Whoever waits for a start slot or for another server, perhaps for long, has nothing under way either."""
-        return _calm(loop) or (loop.settled and bool(self._host.fleet.told(loop.snapshot())))
+        loop = seat.loop
+        calm = _calm(loop) or (loop.settled and bool(self._host.fleet.told(loop.snapshot())))
+        return calm and not seat.keeps_evidence
 
     async def _until(self, seat: Seat, reached: Callable[[ServerLoop], bool]) -> None:
         seen = -1
@@ -319,10 +328,16 @@ class Roster:
             await self._host.writer.tried(change)
 
     def unsettled(self) -> list[str]:
-        """Who is at something short that the next daemon could only begin anew: a spawn, or the end of an attempt."""
-        loops = [(name, seat.loop) for name, seat in self._seats.items()]
-        ends = State.STOPPING
-        return [name for name, loop in loops if not loop.settled or loop.server.state is ends or _is_spawning(loop)]
+        """Who is at something short that the next daemon could only begin anew: a spawn, the end of an attempt.
+
+        Or not even that: evidence of an attempt that is over.
+        """
+        return [name for name, seat in self._seats.items() if seat.keeps_evidence or _unsettled(seat.loop)]
+
+    async def evidence_kept(self) -> None:
+        """Wait until no evidence is being kept any more, as its own limit bounds it."""
+        for seat in list(self._seats.values()):
+            await self._until(seat, lambda _: not seat.keeps_evidence)  # noqa: B023 - awaited
 
     async def _save(self, server: Server) -> None:
         """A disk that refuses, or does not answer, costs the next daemon its memory: what was decided is done."""
@@ -368,6 +383,10 @@ def _calm(loop: ServerLoop) -> bool:
     """A start whose process has been spawned and is not being ended is calm, too."""
     state = loop.server.state
     return loop.settled and (state in _CALM or (state is State.STARTING and not _is_spawning(loop)))
+
+
+def _unsettled(loop: ServerLoop) -> bool:
+    return not loop.settled or loop.server.state is State.STOPPING or _is_spawning(loop)
 
 
 def _is_spawning(loop: ServerLoop) -> bool:

@@ -1,8 +1,10 @@
 """The real router before fake engines under load: rolling restarts, drains, and a router that comes and goes."""
 
+import json
 import os
 import signal
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -146,16 +148,18 @@ def test_a_server_that_does_not_come_back_with_its_new_configuration_gets_the_ol
     assert host.ctl("wait", "a", "b", "--timeout", "60s").returncode == 0
     pid = host.show("b")["pid"]
     engine = host.servers["a"]["command"]
-    host.servers["a"]["command"] = [*engine, "--scenario", "crash:phase=weights,cause=cuda-oom"]
+    host.servers["a"]["command"] = [*engine, "--scenario", "crash:phase=weights,cause=gpu-oom-weights"]
     host.servers["b"]["environment"] = {"NEW": "1"}
     host.write_config()
 
     done = host.ctl("update", "--rolling")
     assert done.returncode == 1, done.stdout
-    assert done.stdout.splitlines()[1].startswith("a: ERROR (its start failed: ")
+    assert done.stdout.splitlines()[1].startswith("a: ERROR (its start failed: gpu-oom-weights: ")
     assert "rolled-back a, untouched b" in done.stderr
     assert done.stderr.endswith("; it runs with its old configuration again\n")
     assert (host.show("a")["state"], host.show("b")["pid"]) == ("RUNNING", pid)
+    story = json.loads(host.ctl("why", "a", "--attempt", "2", "--json").stdout)
+    assert (Path(story["evidence_path"]) / "manifest.json").is_file(), story
     assert "a: changed (restart needed" in host.ctl("reread").stdout
 
     host.servers["a"]["command"] = [*engine, "--seed", "7"]
@@ -174,7 +178,7 @@ def test_a_pair_that_lives_together_goes_back_together(host: Host) -> None:
     host.start()
     assert host.ctl("wait", "a", "b", "--timeout", "60s").returncode == 0
     old = list(host.servers["a"]["command"])
-    host.servers["a"]["command"] = [*old, "--scenario", "crash:phase=weights,cause=cuda-oom"]
+    host.servers["a"]["command"] = [*old, "--scenario", "crash:phase=weights,cause=gpu-oom-weights"]
     host.servers["b"]["environment"] = {"NEW": "1"}
     host.write_config()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -13,13 +14,15 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from supervisor.actions import KillTree, Spawn
+from supervisor.actions import KeepEvidence, KillTree, Spawn
 from supervisor.config import ServerConfig
+from supervisor.core.gpus.views import GpusView
 from supervisor.core.settings import Settings
-from supervisor.events import AnyEvent, Spawned, SpawnFailed, TreeEmptied
+from supervisor.events import AnyEvent, EvidenceKept, Spawned, SpawnFailed, TreeEmptied
 from supervisor.profile import facts, load_profile
 from supervisor.shell.effects import Effects
 from supervisor.shell.host import Host
+from supervisor.shell.hub import Hub
 from supervisor.shell.portbook import PortBook
 from supervisor.shell.writer import StateWriter
 from tests.shell import made
@@ -47,6 +50,8 @@ class Stage:
     def __init__(self, directory: Path) -> None:
         self.notes = SlowNotes()
         self.told: list[AnyEvent] = []
+        self.hub = Hub()
+        self.meanwhile: Callable[[], None] = lambda: None  # is called when something is told
         self._directory = directory
 
     def hands(self, tasks: anyio.abc.TaskGroup) -> Effects:
@@ -63,7 +68,9 @@ class Stage:
             hooks=hooks,
             ports=PortBook(),
             fleet=None,
-            devices=SimpleNamespace(leased=lambda _: ()),
+            devices=SimpleNamespace(leased=lambda _: (), view=lambda: GpusView("absent", 0.0, "")),
+            evidence_dir=self._directory / "evidence",
+            hub=self.hub,
             log_path=lambda server, attempt: self._directory / server / f"{attempt}.log",
         )
         known = facts(profile, config.command)
@@ -81,6 +88,7 @@ class Stage:
 
     async def _tell(self, event: AnyEvent) -> None:
         self.told.append(event)
+        self.meanwhile()
 
     def _bug(self, where: str, bug: Exception) -> None:
         raise AssertionError(where) from bug
@@ -111,3 +119,21 @@ async def test_a_tree_that_nobody_makes_is_empty(stage: Stage) -> None:
         async with anyio.create_task_group() as tasks:
             stage.hands(tasks).carry(KillTree(1))
     assert stage.told == [TreeEmptied(1)]
+
+
+async def test_evidence_is_being_kept_from_the_moment_it_is_asked_for_until_that_is_told(stage: Stage) -> None:
+    """Whoever replaces the server waits for that: what is broken off is lost."""
+    seen: list[bool] = []
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            hands = stage.hands(tasks)
+            stage.meanwhile = lambda: seen.append(hands.keeps_evidence)
+            stage.meanwhile()
+            hands.carry(KeepEvidence(1, "exited with status 2", 5.0))
+            stage.meanwhile()
+            await stage.hub.changed(0)
+            stage.meanwhile()
+    (kept,) = stage.told
+    assert isinstance(kept, EvidenceKept)
+    assert Path(kept.path, "manifest.json").is_file()
+    assert seen == [False, True, True, False]
