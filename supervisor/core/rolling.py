@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import msgspec
 from msgspec.structs import replace
 
+from supervisor.core.clues import NO_EVIDENCE
 from supervisor.core.lifecycle import GIVEN_UP
 from supervisor.snapshot import ServerSnapshot
 
@@ -133,17 +134,22 @@ def judge(before: int, snapshot: ServerSnapshot | None, missing: str) -> Done | 
         return Failed(f"it is held back: {lifecycle.reason}")
     if snapshot.attempt <= before:
         return Wait()
+    if snapshot.attempt == before + 1 and lifecycle.value == "stopping":
+        return Wait()  # why is known when nothing is left of it, which its own deadlines bound
     if snapshot.attempt > before + 1 or lifecycle.value not in ("starting", "running"):
-        return Failed(f"its start failed: {_why(snapshot)}")
+        return Failed(f"its start failed: {_why(snapshot, before + 1)}")
     if snapshot.healthy:
         return Wait(healthy=True) if missing else Done()
     return Wait()
 
 
-def _why(snapshot: ServerSnapshot) -> str:
-    if snapshot.incidents:
-        return snapshot.incidents[-1].reason
-    return snapshot.lifecycle.reason or snapshot.lifecycle.value
+def _why(snapshot: ServerSnapshot, attempt: int) -> str:
+    """What ended this attempt: earlier ones may have failed as well. The cause says more than the exit code."""
+    incident = next((one for one in snapshot.incidents if one.attempt == attempt), None)
+    if incident is None:
+        return snapshot.lifecycle.reason or snapshot.lifecycle.value
+    cause = incident.diagnosis.cause if incident.diagnosis is not None else ""
+    return incident.reason if cause in ("", NO_EVIDENCE) else f"{cause}: {incident.reason}"
 
 
 def summary(roll: Roll) -> str:

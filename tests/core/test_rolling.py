@@ -22,7 +22,7 @@ from supervisor.core.rolling import (
     summary,
     turn,
 )
-from supervisor.snapshot import FacetView, IncidentView, ServerSnapshot
+from supervisor.snapshot import DiagnosisView, FacetView, IncidentView, ServerSnapshot
 
 ROLL = begin(RollKind.RESTART, ["a", "b", "a", "c"], "anna", 60.0, 1000.0)
 
@@ -76,6 +76,7 @@ def test_what_is_under_way_is_told() -> None:
         seen("starting", 4),
         seen("running", 4),
         seen("running", 4, "failure"),
+        seen("stopping", 4),  # it fails, and nobody knows why yet
     ],
 )
 def test_on_the_way_there_is_nothing_to_say(snapshot: ServerSnapshot) -> None:
@@ -104,11 +105,29 @@ def test_the_first_failure_counts(snapshot: ServerSnapshot | None, reason: str) 
     assert judge(3, snapshot, "") == Failed(reason)
 
 
-def test_the_failure_is_told_in_the_words_of_its_incident() -> None:
-    incident = IncidentView(4, 0.0, 1.0, "exited with status 1", "weights", "weights")
-    assert judge(3, replace(seen("backoff", 4), incidents=(incident,)), "") == Failed(
-        "its start failed: exited with status 1"
-    )
+def incident(attempt: int, reason: str, cause: str = "") -> IncidentView:
+    diagnosis = DiagnosisView(cause) if cause else None
+    return IncidentView(attempt, 0.0, 1.0, reason, "weights", "weights", diagnosis=diagnosis)
+
+
+EARLIER = incident(2, "ended by signal 9")
+
+
+@pytest.mark.parametrize(
+    ("incidents", "reason"),
+    [
+        ((incident(4, "exited with status 1"),), "exited with status 1"),
+        ((EARLIER, incident(4, "exited with status 1")), "exited with status 1"),
+        ((incident(4, "ended by signal 9", "gpu-oom-weights"),), "gpu-oom-weights: ended by signal 9"),
+        ((incident(4, "exited with status 1", "insufficient-evidence"),), "exited with status 1"),
+        ((incident(4, "exited with status 1"), incident(5, "ended by signal 9")), "exited with status 1"),
+        ((EARLIER,), "as the lifecycle says"),
+    ],
+)
+def test_the_failure_is_told_in_the_words_of_its_own_incident(incidents: tuple[IncidentView, ...], reason: str) -> None:
+    """Not in those of an earlier one, which is what people would look for in vain."""
+    failed = replace(seen("backoff", 4, reason="as the lifecycle says"), incidents=incidents)
+    assert judge(3, failed, "") == Failed(f"its start failed: {reason}")
 
 
 def test_maintenance_holds_it_back() -> None:
