@@ -207,7 +207,8 @@ class ServerSnapshot(msgspec.Struct, frozen=True):
     started: float | None = None
     ready_since: float | None = None
     start: StartupView | None = None
-    deadline: float | None = None  # when the current phase is called stalled
+    deadline: float | None = None  # when the current phase is called stalled; of a dead one nothing is foretold
+    ends_at: float | None = None  # when a dead one is ended, unless it ends by itself before
     restarts: int = 0
     budget_remaining: int = 0
     backoff_until: float | None = None
@@ -234,6 +235,11 @@ class ServerSnapshot(msgspec.Struct, frozen=True):
     ends: str = ""  # whose end is waited for until this one is ended
     drain: DrainView | None = None  # while it drains
     routers: tuple[RouterView, ...] = ()
+
+    @property
+    def doomed(self) -> bool:
+        """Whether it starts or serves no more, and only has not ended yet: nothing is to be foretold of its work."""
+        return self.verdict.value in ("dead", "stalled")
 
     @property
     def healthy(self) -> bool:

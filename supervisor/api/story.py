@@ -8,7 +8,7 @@ import msgspec
 
 from supervisor.api.control import Clock
 from supervisor.api.retelling import Failure, cause_of, end_of, retell
-from supervisor.api.words import describe, since, state_of, with_name
+from supervisor.api.words import describe, ended_in, since, state_of, with_name
 from supervisor.core.outlook import SERVING
 from supervisor.snapshot import FacetView, ServerSnapshot, StartupView, VoteView
 from supervisor.units import format_duration
@@ -63,9 +63,11 @@ def _present(snapshot: ServerSnapshot, clock: Clock) -> Iterator[str]:
         case "starting":
             if snapshot.start is not None:
                 yield from _start(snapshot, snapshot.start, clock)
+            yield from _ended_in(snapshot, clock)
             yield from _votes(snapshot, clock)
         case "running" if snapshot.verdict.value not in _PLAIN_VERDICTS or snapshot.readiness.value != "success":
             yield _facet("verdict", snapshot.verdict, clock)
+            yield from _ended_in(snapshot, clock)
             yield _facet("readiness", snapshot.readiness, clock)
             yield from _votes(snapshot, clock)
         case "reclaiming" if snapshot.turn:
@@ -77,6 +79,10 @@ def _present(snapshot: ServerSnapshot, clock: Clock) -> Iterator[str]:
             yield _facet(snapshot.lifecycle.value, snapshot.lifecycle, clock)
         case _:
             pass
+
+
+def _ended_in(snapshot: ServerSnapshot, clock: Clock) -> Iterator[str]:
+    yield from (f"it is {soon}, unless it ends by itself before." for soon in ended_in(snapshot, clock))
 
 
 def _facet(name: str, facet: FacetView, clock: Clock) -> str:

@@ -7,7 +7,7 @@ import re
 import time
 
 from supervisor.api.control import Clock
-from supervisor.core.outlook import SERVING
+from supervisor.core.outlook import SERVING, stands_still
 from supervisor.snapshot import DrainView, ServerSnapshot, StartupView
 from supervisor.units import format_duration
 
@@ -89,7 +89,8 @@ def _main_part(snapshot: ServerSnapshot, clock: Clock) -> str:
 def _running(snapshot: ServerSnapshot, clock: Clock) -> str:
     since = snapshot.ready_since if snapshot.ready_since is not None else snapshot.lifecycle.since
     text = f"pid {snapshot.pid}, uptime {_uptime(clock.monotonic - since)}"
-    return text if snapshot.verdict.value in ("idle", "unknown") else f"{text}, {_verdict(snapshot)}"
+    told = [] if snapshot.verdict.value in ("idle", "unknown") else [_verdict(snapshot)]
+    return ", ".join([text, *told, *ended_in(snapshot, clock)])
 
 
 def _verdict(snapshot: ServerSnapshot) -> str:
@@ -112,13 +113,20 @@ def _starting(snapshot: ServerSnapshot, clock: Clock) -> str:
         parts.append(f"{start.laggard.partition(' still in ')[0]} slowest")
     inside = [rank for rank in start.ranks if rank.phase == start.phase]
     left = [left_s for rank in inside if (left_s := rank.left_s(clock.monotonic)) is not None]
-    if any(rank.stands_still(clock.monotonic) for rank in inside):
+    if stands_still(start, clock.monotonic):
         parts.append(f"no progress for {since(start.last_progress, clock)}")
-    elif left:
+    elif left and not snapshot.doomed:
         parts.append(f"about {format_duration(max(left))} left in it")
     if snapshot.verdict.value in ("stalled", "dead", "degraded"):
         parts.append(_verdict(snapshot))
-    return ", ".join(parts)
+    return ", ".join([*parts, *ended_in(snapshot, clock)])
+
+
+def ended_in(snapshot: ServerSnapshot, clock: Clock) -> list[str]:
+    """When a dead one is ended. Of a paused one nothing is."""
+    if snapshot.ends_at is None or snapshot.maintenance is not None:
+        return []
+    return [f"ended in {format_duration(max(0.0, snapshot.ends_at - clock.monotonic))}"]
 
 
 def probe_says(snapshot: ServerSnapshot) -> str:

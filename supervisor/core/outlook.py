@@ -31,7 +31,7 @@ def usual(snapshot: ServerSnapshot) -> tuple[UsualPhase, ...]:
 
 
 def ready_at(snapshot: ServerSnapshot, now: float) -> float | None:
-    """When the current start will be ready; None when nothing tells.
+    """When the current start will be ready; None when nothing tells, and beside a bar that stands still.
 
     What is left of the current phase, by its bar or by its usual length, and the usual length of those to come. A start
     that is later than usual is expected at any moment: never in the past.
@@ -39,8 +39,8 @@ def ready_at(snapshot: ServerSnapshot, now: float) -> float | None:
     start = snapshot.start
     if start is None or snapshot.lifecycle.value != "starting":
         return None
-    medians, bars = _medians(snapshot), _bars_s(start)
-    if not medians:
+    medians, bars = _medians(snapshot), _bars_s(start, now)
+    if not medians or snapshot.doomed or stands_still(start, now):
         return None
     own_s = medians.get(start.phase)
     rest_s = max([*bars, *([own_s - (now - start.since)] if own_s is not None else []), 0.0])
@@ -53,6 +53,11 @@ def progress(start: StartupView) -> float | None:
     """The bar of the phase that the start as a whole is in, of its slowest rank; None when it shows none."""
     ratios = [rank.progress.ratio for rank in start.ranks if rank.phase == start.phase and rank.progress is not None]
     return min(ratios) if ratios else None
+
+
+def stands_still(start: StartupView, now: float) -> bool:
+    """Whether a bar of the phase that the start as a whole is in has missed several of its own steps."""
+    return any(rank.stands_still(now) for rank in start.ranks if rank.phase == start.phase)
 
 
 def laggards(start: StartupView) -> frozenset[str]:
@@ -69,6 +74,6 @@ def _entered(start: StartupView) -> list[str]:
     return list(dict.fromkeys([*(span.phase for span in spans if span.phase != SERVING), start.phase]))
 
 
-def _bars_s(start: StartupView) -> list[float]:
-    views = [rank.progress for rank in start.ranks if rank.phase == start.phase and rank.progress is not None]
-    return [view.eta_s for view in views if view.eta_s is not None]
+def _bars_s(start: StartupView, now: float) -> list[float]:
+    left = [rank.left_s(now) for rank in start.ranks if rank.phase == start.phase]
+    return [seconds for seconds in left if seconds is not None]

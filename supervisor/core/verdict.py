@@ -90,6 +90,7 @@ def snapshot(
 ) -> ServerSnapshot:
     """The facts about one server at `now`."""
     alive = attempt is not None and attempt.exit is None and attempt.pid is not None
+    doomed = alive and attempt is not None and bool(attempt.fatal_text)
     return ServerSnapshot(
         name=settings.name,
         at=now,
@@ -104,7 +105,8 @@ def snapshot(
         started=attempt.begun if attempt else None,
         ready_since=attempt.ready_at if attempt and alive else None,
         start=attempt.view() if attempt else None,
-        deadline=timers.at(Timer.PHASE),
+        deadline=None if doomed else timers.at(Timer.PHASE),
+        ends_at=timers.at(Timer.FATAL_LINE) if doomed else None,
         restarts=book.total,
         budget_remaining=book.remaining(now),
         backoff_until=timers.at(Timer.BACKOFF),

@@ -77,6 +77,16 @@ def test_a_stall_is_told_beyond_the_next_start() -> None:
     )
 
 
+def test_of_a_dead_start_is_told_when_it_is_ended_and_not_when_it_would_be_a_stall() -> None:
+    start = StartupView("weights", "weights", 900.0, last_progress=990.0)
+    gone = FacetView("dead", 998.0, "scheduler TP1 is gone")
+    told = sentences(snapshot("kimi", "starting", attempt=1, start=start, verdict=gone, ends_at=1008.0), NOW)
+    assert "it is ended in 8 s, unless it ends by itself before." in told
+    assert not [line for line in told if "stalled" in line]
+    serving = snapshot("kimi", "running", attempt=1, ready_since=880.0, verdict=gone, ends_at=1008.0)
+    assert "it is ended in 8 s, unless it ends by itself before." in sentences(serving, NOW)
+
+
 def test_a_hopeless_failure_says_what_to_change_once() -> None:
     fatal = snapshot("kimi", "fatal", attempt=1, lifecycle=FacetView("fatal", 941.0, BROKEN.decision[7:]))
     assert sentences(fatal, NOW, Failure(BROKEN)) == (

@@ -112,6 +112,19 @@ def test_starting_shows_phase_progress_laggard_and_eta() -> None:
     )
 
 
+def test_of_a_dead_one_nothing_is_foretold_but_its_end() -> None:
+    """Its full bar has nothing left to do, and it is called stalled no more."""
+    rank = RankView("TP1", "weights", "weights", 130.0, ProgressView(20, 20, eta_s=0.0), last_progress=158.0)
+    start = StartupView("weights", "weights", 130.0, (rank,), last_progress=158.0)
+    gone = FacetView("dead", 158.0, "scheduler TP1 is gone")
+    told = "weights 100 % for 30 s, dead: scheduler TP1 is gone"
+    ends_at = NOW.monotonic + 8.0
+    assert described("starting", start=start, verdict=gone, ends_at=ends_at) == f"{told}, ended in 8 s"
+    assert described("running", ready_since=40.0, verdict=gone, ends_at=ends_at).endswith("TP1 is gone, ended in 8 s")
+    paused = FacetView("on", 100.0, "a look at the host")
+    assert described("starting", start=start, verdict=gone, ends_at=ends_at, maintenance=paused) == f"{told}, paused"
+
+
 @pytest.mark.parametrize(
     ("bar", "silent_s", "text"),
     [

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from supervisor.core.outlook import laggards, progress, ready_at, usual
-from supervisor.snapshot import DeadlineView, ServerSnapshot, StartupView
+from supervisor.snapshot import DeadlineView, FacetView, ServerSnapshot, StartupView
 from tests.metrics import fleet
 
 NOW = fleet.NOW
@@ -57,6 +57,18 @@ def test_a_late_start_is_expected_any_moment_never_in_the_past() -> None:
     at = ready_at(late, NOW)
     assert at is not None
     assert at >= NOW
+
+
+def test_beside_a_bar_that_stands_still_nothing_is_foretold() -> None:
+    ranks = tuple(
+        msgspec.structs.replace(rank, last_progress=NOW - 300) if rank.rank == "TP5" else rank for rank in start().ranks
+    )
+    assert ready_at(changed(start=start(ranks=ranks)), NOW) is None
+
+
+@pytest.mark.parametrize("verdict", ["dead", "stalled"])
+def test_of_a_start_that_is_lost_nothing_is_foretold(verdict: str) -> None:
+    assert ready_at(changed(verdict=FacetView(verdict, NOW, "scheduler TP1 is gone")), NOW) is None
 
 
 def test_who_is_not_starting_has_no_outlook() -> None:

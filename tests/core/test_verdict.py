@@ -130,6 +130,9 @@ def test_last_words_are_a_verdict_before_anybody_has_acted(starting: bool) -> No
     world.tell(e.RoleDied(1, 9, "scheduler", "TP0", code=1))
     verdict = world.facts_now.verdict
     assert (verdict.value, verdict.reason) == ("dead", "scheduler TP0 (pid 9) is gone (status 1)")
+    seen = world.server.snapshot()
+    assert seen.deadline is None, "it is called stalled no more"
+    assert seen.ends_at == world.now + world.server.settings.fatal_grace_s
 
 
 def test_after_the_end_the_verdict_tells_how_it_came() -> None:

@@ -79,7 +79,7 @@ def starting(name: str = "kimi-k2", *, ranks: int = 8, slow: str = "TP5", line: 
                 "weights" if late else "graph-capture",
                 "weights" if late else "verify-graph",
                 begun + (37 if late else 250),
-                ProgressView(46, 62, "shards", 0.2, 80.0) if late else ProgressView(29, 35, "batch sizes", 1.0, 6.0),
+                ProgressView(46, 62, "shards", 0.07, 121.0) if late else ProgressView(29, 35, "batch sizes", 1.0, 6.0),
                 last_progress=NOW - 41 if late else NOW - 2,
                 last_line=line or f"[2025-11-29 02:14:{10 + number} {rank}] Load weight begin. avail mem=138.5 GB",
             )

@@ -58,7 +58,7 @@ def server(snapshot: ServerSnapshot, clock: Clock) -> Server:
         started=iso_or_none(snapshot.started, clock),
         ready_since=iso_or_none(ready, clock),
         uptime_s=None if ready is None else seconds(clock.monotonic - ready),
-        start=None if snapshot.start is None else startup(snapshot.start, clock),
+        start=None if snapshot.start is None else startup(snapshot.start, clock, foretell=not snapshot.doomed),
         deadline=iso_or_none(snapshot.deadline, clock),
         deadline_in_s=None if snapshot.deadline is None else round(snapshot.deadline - clock.monotonic, 3),
         restarts=snapshot.restarts,
@@ -107,14 +107,14 @@ def facet(view: FacetView, clock: Clock) -> Facet:
     return Facet(view.value, iso(clock.wall_of(view.since)), seconds(clock.monotonic - view.since), view.reason)
 
 
-def startup(view: StartupView, clock: Clock) -> Startup:
-    """The start for readers outside."""
+def startup(view: StartupView, clock: Clock, *, foretell: bool = True) -> Startup:
+    """The start for readers outside; without `foretell` no bar says what is left of it."""
     return Startup(
         phase=view.phase,
         stage=view.stage,
         since=iso(clock.wall_of(view.since)),
         seconds=seconds(clock.monotonic - view.since),
-        ranks=tuple(_rank(rank, clock) for rank in view.ranks),
+        ranks=tuple(_rank(rank, clock, foretell=foretell) for rank in view.ranks),
         laggard=view.laggard,
         last_progress_ago_s=ago(view.last_progress or None, clock),
         ready_seen=view.ready_seen,
@@ -122,14 +122,15 @@ def startup(view: StartupView, clock: Clock) -> Startup:
     )
 
 
-def _rank(view: RankView, clock: Clock) -> Rank:
+def _rank(view: RankView, clock: Clock, *, foretell: bool) -> Rank:
+    left_s = view.left_s(clock.monotonic) if foretell else None
     return Rank(
         rank=view.rank,
         stage=view.stage,
         phase=view.phase,
         since=iso(clock.wall_of(view.since)),
         seconds=seconds(clock.monotonic - view.since),
-        progress=None if view.progress is None else _progress(view.progress, view.left_s(clock.monotonic)),
+        progress=None if view.progress is None else _progress(view.progress, left_s),
         memory_used_gb=view.memory_used_gb,
         memory_left_gb=view.memory_left_gb,
         last_progress=iso_or_none(view.last_progress, clock),
