@@ -118,7 +118,8 @@ def phase_name(rule: PhaseRule) -> str:
 def causes(profiles: list[Profile]) -> str:
     """Each once; advice in the words of the first engine that knows it."""
     known = {cause.name: cause for profile in reversed(profiles) for cause in profile.causes}
-    return rows((f"`{name}`", cause.restart, cell(cause.remedy)) for name, cause in sorted(known.items()))
+    told = ((name, cause.restart, f"{cause.remedy} {cause.again}") for name, cause in sorted(known.items()))
+    return rows((f"`{name}`", restart, cell(advice)) for name, restart, advice in told)
 
 
 def exit_status(parser: argparse.ArgumentParser) -> str:

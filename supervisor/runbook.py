@@ -7,11 +7,11 @@ import difflib
 import importlib.resources
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from supervisor.output import for_a_reader
-from supervisor.profile import Cause, Profile, load_profile, profile_names
+from supervisor.profile import Cause, Profile, Signature, load_profile, profile_names
 
 EXIT_USAGE = 2
 _NEEDLES = 3  # of each profile
@@ -21,6 +21,10 @@ _DOES = {
     "yes": "It is restarted after a pause, within the budget.",
     "maybe": "It is restarted after a pause; the same cause again and again, no further each time, ends in quarantine.",
 }
+_NOT_THERE = (
+    " Where `why` says that no restart can help, because it comes back with every start, it is given up (`FATAL`) "
+    "where that is certain."
+)
 _NO_FAILURE = "Nothing: this is no failure, and it explains no end and no stall."
 _OURS = "It is given up at once (`FATAL`) where no retry can help, and tried again where the host refused a process."
 
@@ -94,7 +98,7 @@ def section(name: str, runbook: Runbook, profiles: list[Profile]) -> str:
 
 **In the log:** {looks(name, profiles)}
 
-**The supervisor:** {does(profiles[0].cause(name))}
+**The supervisor:** {does(profiles[0].cause(name), hopeless=hopeless(name, profiles))}
 
 **You:**
 
@@ -119,11 +123,28 @@ def looks(name: str, profiles: list[Profile]) -> str:
     )
 
 
-def does(cause: Cause | None) -> str:
-    """What happens without anybody. None: a cause of ours, which no profile has."""
+def does(cause: Cause | None, *, hopeless: bool = False) -> str:
+    """What happens without anybody. None: a cause of ours, in no profile. `hopeless`: at times no restart helps."""
     if cause is None:
         return _OURS
     if not cause.failure:
         return _NO_FAILURE
     patience = f" The pause is {cause.backoff_factor:g} times as long as usual." if cause.backoff_factor != 1 else ""
-    return _DOES[cause.restart] + patience
+    return _DOES[cause.restart] + (_NOT_THERE if hopeless and cause.restart != "no" else "") + patience
+
+
+def hopeless(name: str, profiles: list[Profile]) -> bool:
+    """Whether a text that leads to this cause says of one stage at least that no restart helps there."""
+    return any(answer == "no" for profile in profiles for one in profile.signatures for answer in _answers(one, name))
+
+
+def _answers(signature: Signature, cause: str) -> Iterator[str]:
+    """What it says about restarts in the stages where it means this cause."""
+    elsewhere = [stage for stage, other in signature.by_stage.items() if other != cause]
+    if signature.cause == cause or cause in signature.by_stage.values():
+        yield signature.restart
+    if signature.cause == cause:
+        yield from (answer for stage, answer in signature.restart_by_stage.items() if stage not in elsewhere)
+    else:
+        meant = (stage for stage, other in signature.by_stage.items() if other == cause)
+        yield from (signature.restart_by_stage.get(stage, "") for stage in meant)

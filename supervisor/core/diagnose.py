@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from supervisor.core.clues import EXTERNAL, HOST_OOM, NO_EVIDENCE, Clue, ClueBook
-from supervisor.core.remedy import Figures, remedy
+from supervisor.core.remedy import Figures, remedy, with_outcome
 from supervisor.events import LineMatched
 from supervisor.profile import Profile
 from supervisor.snapshot import DiagnosisView
@@ -96,10 +96,11 @@ class CauseFinder:
         cause = self._figures.resolve(clue)
         known = self._profile.cause(cause)
         restart = clue.restart(where, self._clues.served) if cause == clue.cause else ""
+        restart = restart or (known.restart if known else "maybe")
         return DiagnosisView(
             cause=cause,
-            restart=restart or (known.restart if known else "maybe"),
-            remedy=remedy(self._profile, cause, clue, self._figures),
+            restart=restart,
+            remedy=with_outcome(remedy(self._profile, cause, clue, self._figures), known, restart),
             evidence_line=clue.match.line,
             evidence=clue.match.text,
             confidence=min(0.99, clue.weight / 100),

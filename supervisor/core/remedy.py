@@ -7,7 +7,7 @@ import re
 from supervisor.core.clues import Clue
 from supervisor.core.log.figures import amount_of
 from supervisor.events import LineMatched
-from supervisor.profile import Profile
+from supervisor.profile import Cause, Profile
 
 _SIZE = re.compile(r"([\d.]+) ?([KMGT])(?:i?B)")
 _HOLDER = re.compile(r"Process \d+ has ([\d.]+ [KMGT]iB) memory in use")
@@ -17,6 +17,7 @@ _OCCUPIED = 0.85  # of a GPU's memory was not even there before the load
 _HELD = 0.2  # of a GPU's memory is held by others
 _OOM_CAUSES = frozenset({"gpu-oom-weights", "gpu-oom-kv-pool", "gpu-oom-graph-capture", "gpu-oom-runtime"})
 _OCCUPIED_CAUSE = "gpu-memory-occupied"
+_EVERY_START = "It came before anything was served, so it comes back with every start."
 
 
 class Figures:
@@ -80,6 +81,13 @@ def remedy(profile: Profile, cause: str, clue: Clue, figures: Figures) -> str:
     texts = [clue.signature.remedy_computed, clue.signature.remedy] if own else []
     texts += [known.remedy_computed, known.remedy] if known else []
     return next((filled for text in texts if text and (filled := _filled(text, values))), "")
+
+
+def with_outcome(text: str, known: Cause | None, restart: str) -> str:
+    """The remedy, and what a restart does; where this answer is "no", the class's usual hope would contradict it."""
+    if known is None or not known.again:
+        return text
+    return f"{text} {_EVERY_START if restart == 'no' else known.again}"
 
 
 def _filled(text: str, values: dict[str, str]) -> str:

@@ -201,6 +201,7 @@ class Cause(Part, frozen=True):
     remedy: str
     stage: str = ""
     remedy_computed: str = ""
+    again: str = ""  # what a restart does, in a sentence after the remedy; untold where it does nothing
     backoff_factor: float = 1.0  # patience before a restart, beside that of other classes
     failure: bool = True  # False: taken for a failure and none; it explains no end and no stall
 

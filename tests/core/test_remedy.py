@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from supervisor.core.clues import Clue
-from supervisor.core.remedy import Figures, gigabytes, remedy
+from supervisor.core.remedy import Figures, gigabytes, remedy, with_outcome
 from supervisor.events import LineMatched
-from supervisor.profile import load_profile
+from supervisor.profile import Cause, load_profile
 
 PROFILE = load_profile("sglang")
 SIGNATURES = {signature.name: signature for signature in PROFILE.signatures}
@@ -116,6 +116,25 @@ def test_the_signatures_own_remedy_goes_before_its_causes_and_not_with_another_c
     assert remedy(PROFILE, "gpu-memory-occupied", clue, it).startswith(
         "Before this server loaded anything 60.0 GB of 79"
     )
+
+
+HOPEFUL = [cause for cause in PROFILE.causes if cause.again]
+
+
+@pytest.mark.parametrize("known", HOPEFUL, ids=lambda cause: cause.name)
+def test_what_a_restart_does_is_told_unless_this_answer_says_that_it_does_nothing(known: Cause) -> None:
+    assert with_outcome("Change it.", known, "yes") == f"Change it. {known.again}"
+    hopeless = with_outcome("Change it.", known, "no")
+    assert hopeless == "Change it. It came before anything was served, so it comes back with every start."
+
+
+def test_no_remedy_promises_by_itself_what_a_restart_does() -> None:
+    assert HOPEFUL
+    texts = [one.remedy + one.remedy_computed for one in PROFILE.causes]
+    texts += [one.remedy + one.remedy_computed for one in PROFILE.signatures]
+    assert not [text for text in texts if "restart helps" in text]
+    assert with_outcome("Change it.", PROFILE.cause("port-in-use"), "no") == "Change it."
+    assert with_outcome("Change it.", None, "no") == "Change it."
 
 
 def test_a_cause_that_no_profile_knows_has_the_signatures_remedy_or_none() -> None:

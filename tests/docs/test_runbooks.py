@@ -73,3 +73,13 @@ def test_it_says_what_the_supervisor_really_does() -> None:
             assert "Nothing: this is no failure" in said
         elif cause is not None:
             assert ("given up at once" in said) is (cause.restart == "no")
+            rare = page.hopeless(name, [load_profile("sglang")]) and cause.restart != "no"
+            assert ("`why` says that no restart can help" in said) is rare
+            assert not rare or "been restarted" not in said, "it may as well be down"
+
+
+def test_an_activation_peak_of_the_warm_up_is_one_that_no_restart_mends() -> None:
+    profiles = [load_profile(name) for name in profile_names()]
+    assert page.hopeless("gpu-oom-runtime", profiles)
+    assert not page.hopeless("gpu-memory-occupied", profiles), "the same text, but elsewhere and with another class"
+    assert not page.hopeless("external-termination", profiles)
