@@ -23,6 +23,13 @@ _WORDS = {
     "rolled-back": "ERROR",
     "untouched": "left alone",
 }
+_REMOVED = "leaves its routers, ends"
+_UPDATED = {  # what an update has done, where that is no restart
+    "changed": "changed, without a restart",
+    "added": "added",
+    "removed": "removed",
+    "unchanged": "left as it is: nothing has changed",
+}
 
 
 def begin(client: Client, kind: str, options: Namespace) -> int:
@@ -104,7 +111,15 @@ def _tell(roll: Any, shown: dict[str, str]) -> None:
         state = member["state"]
         if state != "waiting" and shown.get(member["name"]) != state:
             shown[member["name"]] = state
-            say(f"{clean(member['name'])}: {_told(member, _WORDS.get(state, state))}")
+            say(f"{clean(member['name'])}: {_happened(member)}")
+
+
+def _happened(member: Any) -> str:
+    """What is done to a server, or has been done."""
+    state, reason = member["state"], member["reason"]
+    if state == "done" and reason in _UPDATED:
+        return _UPDATED[reason]
+    return _told(member, _REMOVED if state == "under-way" and reason else _WORDS.get(state, state))
 
 
 def _told(member: Any, words: str) -> str:

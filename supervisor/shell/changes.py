@@ -103,6 +103,13 @@ class Changes:
 
     # --- one at a time, for a rolling update ---------------------------------------------------------------------
 
+    def ending(self, name: str) -> ServerChange | None:
+        """The change by which the file as it was last read has a server end that is up; None when it goes on."""
+        found = differences(self._running(), self.available).servers
+        change = next((one for one in found if one.name == name and costs(one)), None)
+        up = self._roster.loop(name) is not None and self._roster.is_up(name)
+        return change if up else None
+
     async def roll(self, name: str, by: str, grace_s: float) -> Applied:
         """Bring the file as it was last read into force for one server, which drains first."""
         async with self._lock:

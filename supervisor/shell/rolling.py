@@ -204,17 +204,18 @@ class Rolling:
         name, before = member.name, self._roster.configs()
         snapshot = self._snapshot(name)
         served = _serves(snapshot)
-        if problem := await self._may_leave(name):
-            return self._failed(name, problem)
-        member = self._under_way(name, snapshot)
-        await self._written()
+        if change := self._changes.ending(name):  # else it serves on, and leaves nobody
+            if problem := await self._may_leave(name):
+                return self._failed(name, problem)
+            member = self._under_way(name, snapshot, "it is removed" if change.kind == "disappeared" else "")
+            await self._written()
         applied = await self._changes.roll(name, roll.by, roll.grace_s)
         if applied.problem:
             return self._failed(name, applied.problem)
         if applied.kind != "restarted":
             self._note(name, MemberState.DONE, applied.kind)
             return ""
-        problem = await self._settled(name, member.attempt)
+        problem = await self._settled(name, _attempt(snapshot))
         if not problem:
             self._note(name, MemberState.DONE)
             return ""
@@ -239,9 +240,9 @@ class Rolling:
     def _ended(self) -> bool:
         return self._roll is None or self._roll.state is not RollState.RUNNING
 
-    def _under_way(self, name: str, snapshot: ServerSnapshot | None) -> Member:
-        attempt = 0 if snapshot is None else snapshot.attempt
-        self._note(name, MemberState.UNDER_WAY, attempt=attempt)
+    def _under_way(self, name: str, snapshot: ServerSnapshot | None, reason: str = "") -> Member:
+        attempt = _attempt(snapshot)
+        self._note(name, MemberState.UNDER_WAY, reason, attempt)
         return Member(name, MemberState.UNDER_WAY, attempt=attempt)
 
     def _failed(self, name: str, problem: str) -> str:
@@ -300,6 +301,10 @@ def _reason(roll: Roll) -> str:
 
 def _serves(snapshot: ServerSnapshot | None) -> bool:
     return snapshot is not None and snapshot.healthy
+
+
+def _attempt(snapshot: ServerSnapshot | None) -> int:
+    return 0 if snapshot is None else snapshot.attempt
 
 
 def _attempt_before(snapshot: ServerSnapshot | None) -> int:

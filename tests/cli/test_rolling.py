@@ -60,6 +60,24 @@ async def test_a_failure_is_told_with_what_was_left_alone(sglctl: Sglctl, contro
     )
 
 
+async def test_an_update_says_what_was_done_where_that_is_no_restart(sglctl: Sglctl, control: FakeControl) -> None:
+    roll = begin(RollKind.UPDATE, ["a", "b", "c", "d"], "anna", 60.0, 0.0)
+    for name, reason in (("a", "changed"), ("b", "added"), ("c", "unchanged")):
+        roll = noted(roll, name, MemberState.DONE, reason)
+    control.roll = noted(roll, "d", MemberState.UNDER_WAY, "it is removed")
+    asked = asyncio.create_task(sglctl("rolling", "--follow"))
+    await control.waiters(1)
+    roll = await becomes(control, noted(control.roll, "d", MemberState.DONE, "removed"))
+    await becomes(control, ended(roll, RollState.DONE, 1.0))
+    assert (await asked).out.splitlines() == [
+        "a: changed, without a restart",
+        "b: added",
+        "c: left as it is: nothing has changed",
+        "d: leaves its routers, ends (it is removed)",
+        "d: removed",
+    ]
+
+
 async def test_it_returns_at_once_when_told_to(sglctl: Sglctl) -> None:
     assert await sglctl("restart", "--rolling", "--no-wait", "all") == (0, "rolling restart running: 0 of 2 done\n", "")
 

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from supervisor.api.control import Applied, ChangeRefusedError
-from supervisor.config import ServerConfig
+from supervisor.config import ServerChange, ServerConfig
 from supervisor.core.rolling import Roll, RollKind, RollState, summary
 from supervisor.shell.hub import Hub
 from supervisor.shell.rolling import Rolling, Site
@@ -44,6 +44,9 @@ class Servers:
     async def request(self, name: str, event: Any) -> None:
         self.asked.append(f"{name}: {type(event).__name__} {event.grace_s:g}")
         self.restart(name)
+
+    def ending(self, name: str) -> ServerChange | None:
+        return ServerChange(name, "changed")
 
     async def roll(self, name: str, by: str, grace_s: float) -> Applied:
         self.asked.append(f"{name}: new configuration")
@@ -252,13 +255,24 @@ async def test_the_old_configuration_may_fail_as_well(tmp_path: Path) -> None:
 
 
 async def test_what_costs_no_restart_and_what_cannot_be_changed(tmp_path: Path) -> None:
-    class Changing(Servers):
-        async def roll(self, name: str, by: str, grace_s: float) -> Applied:
-            return Applied(name, "changed") if name == "a" else Applied(name, "failed", "it cannot be killed")
+    """Who serves on is never told as one that leaves and starts again, and needs no router that can be told."""
 
-    servers = Changing(tmp_path, "a", "b", "c")
-    roll = await servers.rolled(RollKind.UPDATE, "a", "b", "c")
-    assert states(roll) == ["a done: changed", "b failed: it cannot be killed", "c untouched"]
+    class Changing(Servers):
+        def ending(self, name: str) -> ServerChange | None:
+            return {"b": ServerChange("b", "disappeared"), "c": ServerChange("c", "changed")}.get(name)
+
+        async def roll(self, name: str, by: str, grace_s: float) -> Applied:
+            return {"a": Applied("a", "changed"), "b": Applied("b", "removed")}.get(
+                name, Applied(name, "failed", "it cannot be killed")
+            )
+
+    servers = Changing(tmp_path, "a", "b", "c", "d")
+    servers.absent["a"] = "router front: unreachable, nobody listens"
+    roll = await servers.rolled(RollKind.UPDATE, "a", "b", "c", "d")
+    assert states(roll) == ["a done: changed", "b done: removed", "c failed: it cannot be killed", "d untouched"]
+    assert servers.told[1:-1] == [
+        *(("a", "done"), ("b", "under-way"), ("b", "done"), ("c", "under-way"), ("c", "failed")),
+    ]
 
 
 # --- across the daemon's death -----------------------------------------------------------------------------------------
