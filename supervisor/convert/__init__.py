@@ -50,7 +50,8 @@ def parser() -> argparse.ArgumentParser:
         prog="sglsup convert",
         description="Write the servers of a supervisord configuration, or of a service unit, as TOML on stdout."
         " What cannot be carried over is a comment there and a line on stderr. Nothing else is touched.",
-        epilog="exit status: 0 everything carried over, 1 something was not, 2 usage or a FILE that cannot be read",
+        epilog="exit status: 0 everything carried over, 1 something was not, or a user is to be made first,"
+        " 2 usage or a FILE that cannot be read",
         allow_abbrev=False,
     )
     result.add_argument("file", metavar="FILE", help="supervisord.conf, a file of its conf.d, or NAME.service")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import msgspec
@@ -9,11 +10,12 @@ import msgspec
 from supervisor.config import DaemonConfig, GpuPlan, GroupConfig, ServerConfig
 from supervisor.config.checks import check_collisions, check_server
 from supervisor.config.groups import check_groups
-from supervisor.config.model import Config
+from supervisor.config.model import PORT_OPTION, Config
 from supervisor.config.reader import join
 from supervisor.profile import facts, load_profile, profile_names, recognises
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
+_PORT = re.compile(rf"(?<=\s){PORT_OPTION}[ =](\d{{1,5}})(?![^\s;&|'\")])", re.ASCII)  # within a script
 
 
 class ConversionError(ValueError):
@@ -24,12 +26,14 @@ class Draft(msgspec.Struct, frozen=True):
     """One server as it will be written.
 
     `lost` could not be carried over. `remarks` say what is different here, or what somebody should look at.
-    `unusable` is why the daemon would refuse the table, which is then written as comments.
+    `missing` stands in the table, and has to be made on the host before the daemon takes the file. `unusable` is why
+    the daemon would refuse the table, which is then written as comments.
     """
 
     config: ServerConfig
     lost: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
     unusable: str = ""
 
     def losing(self, *lost: str) -> Draft:
@@ -54,13 +58,13 @@ class Conversion(msgspec.Struct, frozen=True):
 
     @property
     def complete(self) -> bool:
-        """Nothing was lost on the way."""
-        return not self.lost and not any(draft.lost or draft.unusable for draft in self.drafts)
+        """Nothing was lost on the way, and this host has all that is named."""
+        return not self.lost and not any(draft.lost or draft.missing or draft.unusable for draft in self.drafts)
 
 
 def finished(conversion: Conversion) -> Conversion:
     """With engines recognised, devices leased, and what the daemon would refuse taken out of force."""
-    drafts = _with_devices(tuple(_with_engine(draft) for draft in conversion.drafts))
+    drafts = _with_devices(tuple(_with_port(_with_engine(draft)) for draft in conversion.drafts))
     drafts = _apart(tuple(_checked(draft) for draft in drafts))
     return _with_groups(msgspec.structs.replace(conversion, drafts=drafts))
 
@@ -75,6 +79,19 @@ def _with_engine(draft: Draft) -> Draft:
     return waiting.losing(
         "autostart: no profile recognises the command, so nothing can be said of its phases and its readiness. Leave a"
         " program that is no inference server where it is; otherwise name its engine and set autostart = true"
+    )
+
+
+def _with_port(draft: Draft) -> Draft:
+    """The port that a script names in one of the words of a command, where it names but one."""
+    if draft.config.effective_port:
+        return draft
+    named = {int(port) for word in draft.config.command for port in _PORT.findall(word) if 0 < int(port) < 1 << 16}
+    if len(named) != 1:
+        return draft
+    (port,) = named
+    return draft.having(msgspec.structs.replace(draft.config, port=port)).remarking(
+        f"port is what the script in its command names ({PORT_OPTION} {port}): look whether it is so"
     )
 
 
@@ -134,7 +151,8 @@ def _checked(draft: Draft) -> Draft:
     for path, text in check_server(draft.config):
         key = path.removeprefix(join("server", draft.config.name)).lstrip(".")
         if key in ("user", "group"):
-            draft = draft.losing(f"{key}: {text}; make it before the daemon reads this file")
+            missing = f"{key}: {text}, and the daemon refuses the file until there is one"
+            draft = msgspec.structs.replace(draft, missing=(*draft.missing, missing))
         else:
             return msgspec.structs.replace(draft, unusable=f"{key}: {text}" if key else text)
     return draft

@@ -23,10 +23,11 @@ def page(conversion: Conversion) -> str:
 
 
 def told(conversion: Conversion) -> list[str]:
-    """One line for each thing that was lost, for standard error."""
+    """One line for each thing that was lost or that the host lacks, for standard error."""
     lines = [f"not carried over: {text}" for text in conversion.lost]
     for draft in conversion.drafts:
         lines += [f"not carried over: {draft.config.name}: {text}" for text in _losses(draft)]
+        lines += [f"to be made first: {draft.config.name}: {text}" for text in draft.missing]
     if not conversion.drafts:
         lines.append("nothing to convert: the file has no program")
     return [_printable(line) for line in lines]
@@ -44,6 +45,7 @@ def _head(conversion: Conversion) -> list[str]:
 def _server(draft: Draft) -> list[str]:
     lines = [line for text in draft.remarks for line in _comment(text)]
     lines += [line for text in _losses(draft) for line in _comment(f"not carried over: {text}")]
+    lines += [line for text in draft.missing for line in _comment(f"to be made first: {text}")]
     written = table(f"server.{key(draft.config.name)}", draft.config)
     return lines + (list(_commented(written)) if draft.unusable else written)
 

@@ -186,3 +186,24 @@ def test_a_shell_that_stays_is_told_with_its_price(converted: Convert) -> None:
     assert done.status == 1
     assert done.server.command[:2] == ("bash", "-c")
     assert done.says("a: command: it stays a shell's", "'conda'", "nothing drains", "exec")
+
+
+BEHIND_ANY_FILE = 'command=/bin/bash -c "source /opt/env && exec python -m sglang.launch_server {port}"\n'
+FIRST = "[supervisord]\n[program:a]\ncommand=python -m sglang.launch_server --model-path /m\n[program:b]\n"
+
+
+@pytest.mark.parametrize("port", ["--port 30010", "--port=30010 --tp 2", "--port 30010; echo --port 30010"])
+def test_a_shells_server_is_asked_on_the_port_that_its_script_names(converted: Convert, port: str) -> None:
+    """The engine's own port, which is another server's here, is not what it listens on."""
+    done = converted(FIRST + BEHIND_ANY_FILE.format(port=port))
+    assert done.config.servers["b"].port == 30010
+    assert "# port is what the script in its command names (--port 30010)" in done.out
+
+
+@pytest.mark.parametrize(
+    "port", ["", "--port $PORT", "--port 30010 || exec python serve.py --port 30011", "--port 99999"]
+)
+def test_of_no_port_or_several_none_is_taken(converted: Convert, port: str) -> None:
+    done = converted(FIRST + BEHIND_ANY_FILE.format(port=port))
+    assert list(done.config.servers) == ["a"]
+    assert "already taken by server a" in in_one_line(done.out)

@@ -145,7 +145,6 @@ def test_the_socket_keeps_mode_and_group(converted: Convert) -> None:
         ("stdout_syslog=true\n", "stdout_syslog"),
         ("stdout_events_enabled=true\n", "events_enabled"),
         ("serverurl=http://x\n", "serverurl"),
-        ("user=nobody-knows-me\n", "no user"),
         ("[unix_http_server]\nchown=root:nobody-knows-it\n", "no group"),
     ],
 )

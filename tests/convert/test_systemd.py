@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.config import UNLIMITED
+from supervisor.convert import main
 from supervisor.convert.draft import ConversionError
 from supervisor.convert.unitfile import Unit, words
 from tests.convert.conftest import Convert, Losing, Refusing
@@ -91,7 +92,6 @@ def test_the_names_that_a_unit_has_of_itself(converted: Convert) -> None:
         ("EnvironmentFile=/a*", "EnvironmentFile = /a*"),
         ("WorkingDirectory=~", "WorkingDirectory = ~"),
         ("TimeoutStopSec=infinity", "a stop has an end"),
-        ("User=nobody-knows-me", "no user"),
     ],
 )
 def test_what_is_not_carried_over_is_told_twice(loses: Losing, setting: str, told: str) -> None:
@@ -180,3 +180,17 @@ def test_words_are_cut_as_systemd_cuts_them(text: str, expected: list[str]) -> N
 def test_a_quote_that_is_not_closed() -> None:
     with pytest.raises(ConversionError, match="not closed"):
         words("'a", "x")
+
+
+def test_a_user_that_this_host_lacks_is_written_and_to_be_made_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "sglang.service"
+    file.write_text(unit("User=nobody-knows-me"))
+    assert main([str(file)]) == 1
+    out, told = capsys.readouterr()
+    wanted = 'to be made first: {}user: this host has no user "nobody-knows-me", and the daemon refuses the file'
+    assert 'user = "nobody-knows-me"' in out
+    assert f"# {wanted.format('')}" in out
+    assert wanted.format("sglang: ") in told
+    assert "not carried over" not in out + told
