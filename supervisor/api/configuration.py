@@ -96,7 +96,7 @@ OPERATIONS = (
         "POST",
         "/v1/config/update",
         "update",
-        "Bring the file into force, one server after another",
+        "Bring the file into force, without waiting for a restarted server to serve",
         update,
         wire.Updated,
         Role.ADMIN,

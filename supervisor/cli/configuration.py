@@ -25,6 +25,8 @@ _LINES = {  # supervisorctl's, as far as it has one
     "changed": ("updated process group",),
     "skipped": ("left as it is: it costs a restart",),
 }
+_UP = ("STARTING", "RUNNING", "BACKOFF", "STOPPING")
+_SEVERAL = "update waits for none of them to serve again before it restarts the next; update --rolling does"
 _NOTHING = "No config updates to processes"
 _IN_FORCE = "nothing has been changed: what is in force stays in force"
 _WHOLE_LIST = 100  # characters
@@ -43,9 +45,13 @@ def reread(client: Client, options: Namespace) -> int:
         say(as_json(read))
         return codes.OK
     changes = read["differences"]
+    up = _up(client) if changes["servers"] else set()
     for server in changes["servers"]:
-        say(f"{clean(server['name'])}: {clean(server['kind'])}{_price(server, read['last_start_s'])}")
+        price = _price(server, read["last_start_s"], server["name"] in up)
+        say(f"{clean(server['name'])}: {clean(server['kind'])}{price}")
         _print_keys(server["keys"], {"restart": "restart needed", "live": "live"})
+    if sum(server["name"] in up and _restarts(server) for server in changes["servers"]) > 1:
+        say(_SEVERAL)
     if not changes["servers"]:
         say(_NOTHING)
     _print_keys(changes.get("groups", []), {"live": "live"})
@@ -61,10 +67,21 @@ def _read(client: Client) -> Any:
         raise RefusedError(error.status, f"{error}\n{_IN_FORCE}" if error.status == 409 else str(error)) from None
 
 
-def _price(server: Any, last_start_s: dict[str, float]) -> str:
+def _up(client: Client) -> set[str]:
+    """Who has processes, or is about to have some."""
+    return {one["name"] for one in client.get("/v1/status")["servers"] if one["state"] in _UP}
+
+
+def _restarts(server: Any) -> bool:
+    return any(key["price"] == "restart" for key in server["keys"])
+
+
+def _price(server: Any, last_start_s: dict[str, float], up: bool) -> str:
+    if server["kind"] == "disappeared":
+        return " (update stops and removes it)" if up else " (update removes it)"
     if server["kind"] != "changed":
         return ""
-    if all(key["price"] == "live" for key in server["keys"]):
+    if not _restarts(server):
         return " (live)"
     took = last_start_s.get(server["name"]) if server["name"] in last_start_s else None
     return " (restart needed)" if took is None else f" (restart needed, last start took {words(took)})"

@@ -11,7 +11,7 @@ import pytest
 from supervisor.cli import configuration
 from supervisor.config import load, model
 from supervisor.core.fleet.view import FleetView
-from tests.api.fake import FakeControl
+from tests.api.fake import FakeControl, snapshot
 from tests.cli.conftest import Sglctl
 
 
@@ -38,7 +38,7 @@ async def test_changes_are_told_with_their_price(sglctl: Sglctl, file: Path, con
     outcome = await sglctl("reread")
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out.splitlines() == [
-        "draft: disappeared",
+        "draft: disappeared (update removes it)",
         "kimi: changed (restart needed, last start took 7 m 12 s)",
         "  nice: 0 -> 5 (restart needed)",
         "  restart.budget: 5 -> 9 (live)",
@@ -48,6 +48,30 @@ async def test_changes_are_told_with_their_price(sglctl: Sglctl, file: Path, con
     assert control.requests == []
     body = json.loads((await sglctl("reread", "--json")).out)
     assert [server["kind"] for server in body["differences"]["servers"]] == ["disappeared", "changed", "available"]
+
+
+async def test_a_server_that_runs_and_is_gone_from_the_file_costs_its_end(
+    sglctl: Sglctl, file: Path, control: FakeControl
+) -> None:
+    file.write_text(file.read_text().replace("server.kimi", "server.other"))
+    for lifecycle, price in (("running", "stops and removes"), ("backoff", "stops and removes"), ("fatal", "removes")):
+        await control.put(snapshot("kimi", lifecycle))
+        assert (await sglctl("reread")).out == f"kimi: disappeared (update {price} it)\nother: available\n"
+
+
+async def test_of_several_that_restart_it_is_told_how(sglctl: Sglctl, file: Path, control: FakeControl) -> None:
+    """By update they are down together, as a start lasts longer than an end."""
+    told = "update waits for none of them to serve again before it restarts the next; update --rolling does"
+    file.write_text(file.read_text().replace("command", "nice = 5\ncommand"))
+    for lifecycle, several in (("running", True), ("stopped", False)):  # one alone is restarted, the other is at rest
+        await control.put(snapshot("kimi", "running"))
+        await control.put(snapshot("draft", lifecycle))
+        lines = (await sglctl("reread")).out.splitlines()
+        assert (told in lines) is several
+        assert [line for line in lines if line.startswith(("kimi", "draft"))] == [
+            "draft: changed (restart needed)",
+            "kimi: changed (restart needed, last start took 7 m 12 s)",
+        ]
 
 
 async def test_changes_are_told_in_units(sglctl: Sglctl, file: Path) -> None:
