@@ -26,6 +26,7 @@ from supervisor.events import (
     LineMatched,
     Probed,
     RoleDied,
+    SignalRequested,
     Spawned,
     StuckProcess,
     TreeEmptied,
@@ -35,6 +36,7 @@ from supervisor.profile import CommandFacts, Profile
 from supervisor.snapshot import DiagnosisView, ExitView, IncidentView, StartupView
 
 _SIGKILL = 9
+_ENDING = {2: "SIGINT", 3: "SIGQUIT", 9: "SIGKILL", 15: "SIGTERM"}  # HUP may mean anything else
 _OOM_RECENT_S = 300.0  # a helper that the kernel killed hours ago did not end the server
 
 
@@ -60,6 +62,7 @@ class Attempt:
         self.ending_reason = ""
         self.permanent = False
         self.signals: set[int] = set()
+        self.asked = ""  # for which ending signal, and by whom
         self.stop = StopClock()
         self.oom: HostOomKilled | None = None
         self.oom_at = 0.0
@@ -205,6 +208,12 @@ class Attempt:
         moved = max(self.view().last_progress, self.vitals.tokens_at or 0.0)
         return self.ready_at is not None and moved > self.ready_at and now - moved <= within_s
 
+    def asked_signal(self, event: SignalRequested) -> None:
+        """Somebody has it sent a signal, through us."""
+        self.signals.add(event.signal)
+        if event.signal in _ENDING:
+            self.asked = f"{_ENDING[event.signal]} asked by {event.by}"
+
     # --- the steps of the end ------------------------------------------------------------------------------------
 
     def killing(self, now: float) -> None:
@@ -252,6 +261,7 @@ class Attempt:
             death_code=self.death_code,
             first_death=self.first_death,
             alone=self._alone,
+            asked=self.asked,
         )
         self.diagnosis = end_cause(self._finder, self._profile, end)
         return self.diagnosis

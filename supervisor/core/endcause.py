@@ -16,6 +16,7 @@ from supervisor.snapshot import DiagnosisView
 _GUESS = 0.4  # an exit by signal 9 alone: the kernel, an operator and the engine itself end a process alike
 _SEEN = 0.8
 CANNOT_EXECUTE = "cannot-execute"  # no class of a log: the command never ran
+_OF_A_SIGNAL = (EXTERNAL, PEER_DEATH, HOST_OOM, NO_EVIDENCE)  # what an end looks like that a signal brought about
 _VANISHED_REMEDY = (
     "A process of the server vanished without a word: look at the kernel's log for a kill or a crash "
     "(dmesg -T | grep -iE 'oom|killed|segfault')."
@@ -47,6 +48,7 @@ class End(NamedTuple):
     kernel_heard: bool  # the kernel's word on an OOM kill would have reached us
     death_code: int | None = None  # of the process with a role that ended first
     first_death: str = ""  # who that was; "" when the leader was the first
+    asked: str = ""  # the signal that somebody had us send, and who
     alone: bool = True  # every rank is of this tree: whom one of them misses is another of them
 
 
@@ -62,6 +64,8 @@ def end_cause(finder: CauseFinder, profile: Profile, end: End) -> DiagnosisView:
         return _by_the_kernel(profile, end.oom)
     if end.kind is EndKind.SPAWN:
         return _never_ran(end)
+    if end.asked and end.kind is EndKind.EXIT and told.cause in _OF_A_SIGNAL:
+        return _asked_for(profile, end.asked)
     if told.cause == PEER_DEATH:
         told = _killed_first(profile, finder, end) or told
     if told.cause == HOST_OOM:
@@ -89,6 +93,18 @@ def in_words(kind: EndKind | None, reason: str, code: int | None, first_death: s
 
 def _how(code: int) -> str:
     return f"by signal {-code}" if code < 0 else f"with status {code}"
+
+
+def _asked_for(profile: Profile, asked: str) -> DiagnosisView:
+    """Nobody needs to be looked for: it was we who sent the signal, and we know for whom."""
+    known = profile.cause(EXTERNAL)
+    return DiagnosisView(
+        EXTERNAL,
+        restart=known.restart if known else "yes",
+        remedy="Nothing: the signal was asked for here (sglctl events NAME). To have it stay down: sglctl stop NAME.",
+        evidence=asked,
+        confidence=_SEEN,
+    )
 
 
 def _killed_first(profile: Profile, finder: CauseFinder, end: End) -> DiagnosisView | None:

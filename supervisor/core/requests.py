@@ -80,7 +80,7 @@ class Requests:
         """Hand it on while there is a process."""
         attempt = self._desk.attempt
         if attempt and attempt.pid and self._desk.state in ALIVE:
-            attempt.signals.add(event.signal)
+            attempt.asked_signal(event)
             self._desk.do(SignalTree(self._desk.number, event.signal))
 
     def _set_goal(self, goal: str, reason: str) -> bool:

@@ -201,6 +201,26 @@ def test_a_culprits_own_words_stand_whoever_is_seen_to_end_first() -> None:
     assert "CUDA out of memory" in view.evidence
 
 
+# --- a signal that somebody had us send -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("code", "signal"), [(-15, 15), (-9, 9), (0, 15)])
+@pytest.mark.parametrize("log", ["", RESET])
+def test_whoever_had_us_send_the_signal_is_named(code: int, signal: int, log: str) -> None:
+    asked = PLAIN._replace(code=code, signals=frozenset({signal}), asked="SIGTERM asked by uid 7", kernel_heard=True)
+    view = cause(asked, log)
+    assert (view.cause, view.restart, view.evidence) == ("external-termination", "yes", "SIGTERM asked by uid 7")
+    assert "find out who" not in view.remedy.lower()
+
+
+def test_a_signal_asked_for_explains_no_failure_with_a_word_of_its_own() -> None:
+    asked = PLAIN._replace(signals=frozenset({15}), asked="SIGTERM asked by uid 7")
+    assert "CUDA out of memory" in cause(asked, DEVICE_OOM).evidence
+    assert cause(asked._replace(kind=EndKind.STALL)).cause == "scheduler-hang"
+    kernel = asked._replace(oom=HostOomKilled(1, 4711, "python", "kernel log"))
+    assert cause(kernel).cause == "host-oom-killed"
+
+
 # --- what ended by itself --------------------------------------------------------------------------------------------
 
 

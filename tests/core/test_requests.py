@@ -65,6 +65,16 @@ def test_an_end_by_the_signal_that_was_asked_for_is_not_blamed_on_the_kernel() -
     assert cause_of_an_end_by(KILL, asked=True) == "external-termination" != cause_of_an_end_by(KILL, asked=False)
 
 
+def test_whoever_asked_for_the_signal_that_ended_it_is_its_cause() -> None:
+    world = running()
+    world.tell(e.SignalRequested("uid 7", HUP))
+    world.tell(e.SignalRequested("uid 8", KILL))
+    world.until(world.now + 2)
+    diagnosis = world.facts_now.incidents[-1].diagnosis
+    assert diagnosis is not None
+    assert diagnosis.evidence == "SIGKILL asked by uid 8"
+
+
 # --- up --------------------------------------------------------------------------------------------------------------
 
 
