@@ -42,10 +42,18 @@ def check_collisions(config: Config) -> Problems:
         if port and ports.setdefault(port, name) != name:
             why = "" if server.effective_port else f", which {server.engine} takes when none is named,"
             problems.append((f"{path}.port", f"{port}{why} is already taken by server {ports[port]}"))
+        held: dict[str, list[int]] = {}
         for index in server.gpus.indices:
-            if devices.setdefault(index, name) != name:
-                problems.append((f"{path}.gpus", f"device {index} is already taken by server {devices[index]}"))
+            if (holder := devices.setdefault(index, name)) != name:
+                held.setdefault(holder, []).append(index)
+        problems += [(f"{path}.gpus", _taken(indices, holder)) for holder, indices in held.items()]
     return problems
+
+
+def _taken(indices: Sequence[int], holder: str) -> str:
+    """Two servers collide once, on however many devices."""
+    which = f"device {indices[0]} is" if len(indices) == 1 else f"devices {', '.join(map(str, indices))} are"
+    return f"{which} already taken by server {holder}"
 
 
 def _default_port(server: ServerConfig) -> int:

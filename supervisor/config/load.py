@@ -66,9 +66,11 @@ def understand(files: Sequence[ConfigFile]) -> Config:
         known = ("daemon", *_TABLES) if file == main else _TABLES
         reading.blame(file, [(key, unknown_key(key, known)) for key in table])
     config = Config(daemon=daemon, servers=servers, groups=groups, routers=routers)
-    if not reading.problems:
-        for key, text in (*check_collisions(config), *check_groups(config), *check_routers(config)):
-            reading.blame(reading.file_of(key), [(key, text)])
+    # Two tables that can be read collide whatever is wrong with others; of a name that a group or a router knows and
+    # nobody seems to have, the table may be among those that cannot be read.
+    together = [*check_collisions(config)] if reading.problems else [*check_collisions(config), *_names(config)]
+    for key, text in together:
+        reading.blame(reading.file_of(key), [(key, text)])
     if reading.problems:
         raise ConfigError(reading.problems)
     return config
@@ -78,6 +80,10 @@ def config_hash(server: ServerConfig) -> str:
     """The same text for the same settings, whatever their order in the file; no setting can be read out of it."""
     encoded = msgspec.json.encode(server, order="deterministic")
     return hashlib.sha256(encoded).hexdigest()[:16]
+
+
+def _names(config: Config) -> Problems:
+    return [*check_groups(config), *check_routers(config)]
 
 
 def _nothing(_: object) -> Problems:

@@ -200,3 +200,24 @@ def test_every_class_of_the_engines_is_a_cause(loaded: Callable[..., object]) ->
         causes = ", ".join(f'{cause.name} = "fatal"' for cause in load_profile(engine).causes)
         text = f'[server.a]\ncommand = ["e"]\nengine = "{engine}"\n[server.a.restart]\ncauses = {{ {causes} }}'
         assert loaded(text)
+
+
+def server(name: str, port: int, keys: str) -> str:
+    return f'[server.{name}]\ncommand = ["e"]\nport = {port}\n{keys}\n'
+
+
+def test_two_servers_collide_once_on_however_many_devices(problems: Problems) -> None:
+    text = server("a", 1, "gpus = [0, 1, 2, 3]") + server("b", 2, "gpus = [3]") + server("c", 3, "gpus = [2, 1, 3, 4]")
+    assert problems(text) == (
+        "server.b.gpus: device 3 is already taken by server a",
+        "server.c.gpus: devices 2, 1, 3 are already taken by server a",
+    )
+
+
+def test_collisions_are_told_beside_whatever_else_is_wrong(problems: Problems) -> None:
+    """What is mended first must not bring up more of the same."""
+    text = server("a", 1, "gpus = [0]") + server("b", 2, "gpus = [0]") + server("c", 3, "nice = 99\nafter = ['nobody']")
+    found = problems(text)
+    assert "server.b.gpus: device 0 is already taken by server a" in found
+    assert any(line.startswith("server.c.nice") for line in found)
+    assert not any("nobody" in line for line in found), "c cannot be read, so its names are not looked up"
