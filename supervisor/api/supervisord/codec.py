@@ -60,21 +60,22 @@ def decode(body: bytes) -> tuple[str, tuple[Any, ...]]:
         raise MalformedCallError(type(problem).__name__) from None
     except Exception as problem:  # noqa: BLE001 - the standard library's unmarshaller raises whatever it stumbles over
         raise MalformedCallError(f"{type(problem).__name__}: {problem}") from None
-    if not method or not isinstance(parameters, tuple):
-        raise MalformedCallError("no method name")
-    _check(parameters)
+    if not method or not isinstance(parameters, tuple) or _depth(parameters) > DEPTH_MAX:
+        raise MalformedCallError("no method name, or parameters nested too deeply")
+    try:
+        dumps(parameters)
+    except (TypeError, OverflowError) as problem:  # a number beyond <int>, a member whose name is another value
+        raise MalformedCallError(f"a parameter that no answer could carry: {problem}") from None
     return method, parameters
 
 
-def _check(parameters: tuple[Any, ...]) -> None:
-    """What could not be answered with is refused. Level by level: recursion is what an attacker would exhaust."""
-    level: list[object] = [parameters]
-    for _ in range(DEPTH_MAX):
-        if any(isinstance(one, int) and capped(one) != one for one in level):
-            raise MalformedCallError("a number that <int> cannot carry")
+def _depth(value: object) -> int:
+    """Nesting, measured level by level: recursion is what an attacker would exhaust."""
+    depth, level = 0, [value]
+    while level and depth <= DEPTH_MAX:
+        depth += 1
         level = [inner for outer in level for inner in _inner(outer)]
-    if level:
-        raise MalformedCallError("parameters nested too deeply")
+    return depth
 
 
 def _inner(value: object) -> Sequence[object]:

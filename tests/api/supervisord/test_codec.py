@@ -65,7 +65,8 @@ def test_a_call_is_decoded() -> None:
         b"<a>" * 1000,
         nested(1000),
         call_with(b"<int>2147483648</int>"),
-        call_with(b"<i8>-2147483648</i8>"),
+        call_with(b"<i8>-2147483649</i8>"),
+        call_with(b"<struct><member><int>1</int><value>a</value></member></struct>"),
         call_with(b"<array><data><value><int>" + b"1" * 40 + b"</int></value></data></array>"),
     ],
 )
