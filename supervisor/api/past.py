@@ -19,7 +19,7 @@ from supervisor.api.files import Arguments, Found, in_thread
 from supervisor.api.lastwords import archived_as, last_words
 from supervisor.api.operation import Call, Operation, RefusedError, answer
 from supervisor.api.retelling import Failure
-from supervisor.api.story import sentences
+from supervisor.api.story import is_past, sentences
 from supervisor.api.wire.moments import iso
 from supervisor.api.words import state_of
 from supervisor.edge.evidence import Bundle, bundles, tar
@@ -56,7 +56,9 @@ async def tell_story(call: Call) -> Response:
     snapshot, clock = call.snapshot, call.control.clock()
     failure = await _failure(call, snapshot)
     rows = await call.control.events(None, call.name, STORY_EVENTS)
-    incident = failure.incident if failure else None
+    if failure is not None and call.query.attempt is None and is_past(snapshot, failure.incident, clock):
+        failure = msgspec.structs.replace(failure, brief=True)
+    incident = failure.incident if failure and not failure.brief else None
     view = incident.diagnosis if incident else snapshot.diagnosis
     log_path = incident.log_path if incident else snapshot.log_path
     return answer(
@@ -70,7 +72,7 @@ async def tell_story(call: Call) -> Response:
             log_segments=await _kept(archived_as, log_path),
             events=tuple(wire.event(row) for row in rows),
             told=incident.attempt if incident else None,
-            odd_rank=failure.odd_rank if failure else "",
+            odd_rank=failure.odd_rank if failure and not failure.brief else "",
             incidents=tuple(wire.incident(one, clock) for one in snapshot.incidents),
         )
     )

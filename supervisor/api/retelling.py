@@ -37,6 +37,7 @@ class Failure(msgspec.Struct, frozen=True):
 
     `last_words`: the end of its log, told where no line of it names the cause for sure.
     `on_gpus`: whether it had devices whose memory could come back. `followed`: what was decided has been done.
+    `brief`: it is another story than the present one, and told as such.
     """
 
     incident: IncidentView
@@ -44,6 +45,7 @@ class Failure(msgspec.Struct, frozen=True):
     last_words: tuple[str, ...] = ()
     on_gpus: bool = True
     followed: bool = True
+    brief: bool = False
 
 
 def retell(failure: Failure, clock: Clock, *, cause_first: bool) -> Iterator[str]:
@@ -54,6 +56,12 @@ def retell(failure: Failure, clock: Clock, *, cause_first: bool) -> Iterator[str
     yield from _last_words(failure)
     yield from (headline,) if cause_first else ()
     yield from _circumstances(failure)
+
+
+def mention(incident: IncidentView, clock: Clock) -> str:
+    """An earlier failure in a line: what is to be done about it is not what is to be done now."""
+    cause = f"; its first cause: {incident.diagnosis.cause}" if incident.diagnosis and incident.diagnosis.cause else ""
+    return f"earlier: {_headline(incident, clock)[:-1]}{cause}. sglctl why NAME --attempt {incident.attempt} tells it."
 
 
 def _cause(incident: IncidentView) -> Iterator[str]:

@@ -7,15 +7,17 @@ from collections.abc import Iterator
 import msgspec
 
 from supervisor.api.control import Clock
-from supervisor.api.retelling import Failure, cause_of, end_of, retell
+from supervisor.api.retelling import Failure, cause_of, end_of, mention, retell
 from supervisor.api.words import describe, ended_in, since, state_of, with_name
-from supervisor.core.outlook import SERVING
-from supervisor.snapshot import FacetView, ServerSnapshot, StartupView, VoteView
+from supervisor.core.outlook import SERVING, stands_still
+from supervisor.snapshot import FacetView, IncidentView, ServerSnapshot, StartupView, VoteView
 from supervisor.units import format_duration
 
 _PLAIN_VERDICTS = ("idle", "busy")
 _PAUSED = "nothing is killed or started by itself until sglctl resume."
 _AT_REST = ("fatal", "quarantined")
+_TROUBLE = ("stalled", "dead", "degraded")
+_MUCH_OF_ITS_PATIENCE = 1 / 3  # a start that has been silent for so much of what it may be is worth a look
 _CAUSE_FIRST = ("stopped", "backoff", *_AT_REST)
 
 
@@ -24,22 +26,64 @@ def sentences(snapshot: ServerSnapshot, clock: Clock, failure: Failure | None = 
     return tuple(dict.fromkeys(with_name(line, snapshot.name) for line in _tell(snapshot, clock, failure)))
 
 
+def is_past(snapshot: ServerSnapshot, incident: IncidentView, clock: Clock) -> bool:
+    """Whether a failure is not what a server's present state comes from: it has another trouble, or was stopped."""
+    return _at_wish(snapshot) or (incident.attempt != snapshot.attempt and _in_trouble(snapshot, clock))
+
+
+def _at_wish(snapshot: ServerSnapshot) -> bool:
+    return snapshot.lifecycle.value == "stopped" and snapshot.goal == "down" and snapshot.maintenance is None
+
+
+def _in_trouble(snapshot: ServerSnapshot, clock: Clock) -> bool:
+    match snapshot.lifecycle.value:
+        case "starting":
+            return snapshot.verdict.value in _TROUBLE or _silent(snapshot, clock)
+        case "running":
+            return snapshot.verdict.value in _TROUBLE or snapshot.readiness.value == "failure"
+        case value:
+            return value in ("draining", "stopping")
+
+
+def _silent(snapshot: ServerSnapshot, clock: Clock) -> bool:
+    start = snapshot.start
+    if start is None or not start.last_progress:
+        return False
+    limit_s = None if snapshot.deadline is None else snapshot.deadline - start.last_progress
+    long = limit_s is not None and clock.monotonic - start.last_progress > _MUCH_OF_ITS_PATIENCE * limit_s
+    return long or stands_still(start, clock.monotonic)
+
+
 def _tell(snapshot: ServerSnapshot, clock: Clock, failure: Failure | None) -> Iterator[str]:
-    yield _head(snapshot, clock, told=failure is not None)
+    brief = failure is not None and failure.brief
+    yield _head(snapshot, clock, told=failure is not None and not brief)
     yield from _present(snapshot, clock)
     if snapshot.maintenance is not None:
         yield f"paused for {since(snapshot.maintenance.since, clock)} ({snapshot.maintenance.reason}): {_PAUSED}"
-    if failure is not None:
+    if _at_wish(snapshot) and (brief or failure is None):
+        yield from _stopped(snapshot, clock)
+    elif failure is not None and not brief:
         newest = failure.incident.attempt == snapshot.attempt
         told = msgspec.structs.replace(failure, followed=not newest)
         yield from retell(told, clock, cause_first=newest and snapshot.lifecycle.value in _CAUSE_FIRST)
-    elif snapshot.exit is not None:
+    elif failure is None and snapshot.exit is not None:
         yield end_of(snapshot.exit, clock)
         if snapshot.diagnosis is not None:
             yield from cause_of(snapshot.diagnosis)
     yield from (f"before the start: {finding}." for finding in snapshot.findings)
     yield from (f"router {one.name}: {one.state}{one.reason and f' ({one.reason})'}." for one in snapshot.routers)
     yield from _next(snapshot, clock)
+    if failure is not None and brief:
+        yield mention(failure.incident, clock)
+
+
+def _stopped(snapshot: ServerSnapshot, clock: Clock) -> Iterator[str]:
+    """Who did it."""
+    ended, reason = snapshot.exit, snapshot.lifecycle.reason
+    if ended is not None and (not reason or (ended.reason and ended.reason in reason)):
+        yield end_of(ended, clock)
+    elif reason:
+        yield f"stopped {since(snapshot.lifecycle.since, clock)} ago: {reason}."
 
 
 def _head(snapshot: ServerSnapshot, clock: Clock, *, told: bool) -> str:
@@ -144,6 +188,8 @@ def _next(snapshot: ServerSnapshot, clock: Clock) -> Iterator[str]:
             yield f"next: {waits}"
         case "reclaiming" if snapshot.turn:
             yield f"next: starts by itself when its turn comes; {waits}"
+        case "stopped" if _at_wish(snapshot):
+            yield f"next: nothing, until somebody starts it: sglctl start {snapshot.name}"
         case "fatal" | "quarantined":
             yield f"next: nothing, until somebody starts it: sglctl start {snapshot.name}"
         case _:

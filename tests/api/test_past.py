@@ -12,7 +12,7 @@ import pytest
 
 from supervisor.api.wire import iso
 from supervisor.edge.archive import LogArchive, finish, live_path, segments
-from supervisor.snapshot import DeadlineView, DiagnosisView, SpanView, StartupView, StopView
+from supervisor.snapshot import DeadlineView, DiagnosisView, FacetView, SpanView, StartupView, StopView
 from tests.api.fake import FakeControl, snapshot
 from tests.api.test_story import STALL
 
@@ -57,6 +57,24 @@ async def test_the_story_tells_the_last_failure_and_the_odd_rank(
 
     earlier = (await client.get("/v1/servers/kimi/story?attempt=2")).json()
     assert (earlier["told"], earlier["odd_rank"]) == (2, "")
+
+
+async def test_a_present_trouble_has_its_own_log_and_nothing_of_an_earlier_one(
+    client: httpx.AsyncClient, control: FakeControl, bundle: Path
+) -> None:
+    incident = msgspec.structs.replace(STALL, evidence_path=str(bundle))
+    hung = FacetView("stalled", 100.0, "stalled: no token for 300 s")
+    now = snapshot("kimi", "running", attempt=4, incidents=(incident,), verdict=hung, log_path="/var/log/s/kimi/4.log")
+    await control.put(now)
+
+    story = (await client.get("/v1/servers/kimi/story")).json()
+    assert (story["told"], story["diagnosis"], story["evidence_path"], story["odd_rank"]) == (None, None, "", "")
+    assert story["log_path"] == "/var/log/s/kimi/4.log"
+    assert story["sentences"][-1].startswith("earlier: attempt 3 failed ")
+
+    asked = (await client.get("/v1/servers/kimi/story?attempt=3")).json()
+    assert (asked["told"], asked["evidence_path"]) == (3, str(bundle))
+    assert "first cause: capture-hang; a restart can help." in asked["sentences"]
 
 
 async def test_a_log_that_no_signature_knows_is_shown_and_found_again(
@@ -121,7 +139,10 @@ async def test_an_attempt_that_did_not_fail_has_no_story(client: httpx.AsyncClie
 async def test_a_server_without_failures_has_a_story(client: httpx.AsyncClient) -> None:
     story = (await client.get("/v1/servers/draft/story")).json()
     assert (story["told"], story["incidents"]) == (None, [])
-    assert story["sentences"] == ["draft is STOPPED (Not started); it is wanted down."]
+    assert story["sentences"] == [
+        "draft is STOPPED (Not started); it is wanted down.",
+        "next: nothing, until somebody starts it: sglctl start draft",
+    ]
 
 
 async def test_the_present_timeline_tells_deadline_and_what_is_usual(

@@ -7,7 +7,7 @@ import pytest
 
 from supervisor.api.control import Clock
 from supervisor.api.retelling import Failure
-from supervisor.api.story import sentences
+from supervisor.api.story import is_past, sentences
 from supervisor.core.restart import Ending, Next, RestartBook
 from supervisor.core.settings import RestartSettings
 from supervisor.snapshot import (
@@ -191,7 +191,62 @@ def test_a_stop_that_was_asked_for_is_no_failure() -> None:
     stopped = snapshot("kimi", "stopped", exit=ExitView(2, 940.0, -15, "stop asked by uid 0"))
     told = sentences(stopped, NOW)
     assert told[0].startswith("kimi is STOPPED (")
-    assert told[1:] == ("attempt 2 ended 1 m ago with signal 15: stop asked by uid 0.",)
+    assert told[1:] == (
+        "attempt 2 ended 1 m ago with signal 15: stop asked by uid 0.",
+        "next: nothing, until somebody starts it: sglctl start kimi",
+    )
+
+
+SLOW = StartupView("target-graph", "graph-capture", 940.0, (), "TP3 still in target-graph", 949.0)
+EARLIER = (
+    "earlier: attempt 3 failed 4 m ago, 8 m 12 s after its launch: "
+    f"{STALLED}; its first cause: capture-hang. sglctl why kimi --attempt 3 tells it."
+)
+
+
+def test_a_new_trouble_is_told_before_an_earlier_one_and_without_its_advice() -> None:
+    hangs = snapshot("kimi", "starting", attempt=17, start=SLOW, deadline=1009.0, restarts=1)
+    assert is_past(hangs, STALL, NOW)
+    told = sentences(hangs, NOW, Failure(STALL, brief=True))
+    assert told[1] == "attempt 17 is in phase target-graph for 1 m; last progress 51 s ago."
+    assert told[-1] == EARLIER
+    assert not any(line.startswith(("first cause", "what to change", "runbook")) for line in told)
+
+
+@pytest.mark.parametrize(
+    ("state", "fields", "past"),
+    [
+        ("starting", {"start": SLOW, "deadline": 1009.0}, True),  # 51 s of the 60 s that are allowed
+        ("starting", {"start": SLOW, "deadline": 1549.0}, False),  # of ten minutes
+        ("starting", {"start": SLOW}, False),
+        ("starting", {"verdict": FacetView("dead", 990.0, "TP1 is gone")}, True),
+        ("running", {"verdict": FacetView("stalled", 990.0, "no token")}, True),
+        ("running", {"verdict": FacetView("idle", 990.0)}, False),
+        ("running", {"readiness": FacetView("failure", 990.0)}, True),
+        ("stopping", {}, True),
+        ("backoff", {}, False),
+        ("stopped", {}, True),
+        ("stopped", {"goal": "up"}, False),
+    ],
+)
+def test_a_failure_is_past_when_another_trouble_or_a_wish_is_why(state: str, fields: dict, past: bool) -> None:
+    assert is_past(snapshot("kimi", state, attempt=4, **fields), STALL, NOW) is past
+    own = snapshot("kimi", state, attempt=STALL.attempt, **fields)
+    assert is_past(own, STALL, NOW) is (past and state == "stopped"), "the trouble is that failure"
+
+
+@pytest.mark.parametrize(
+    ("ended", "said"),
+    [
+        (ExitView(5, 990.0, -9, "stop asked by uid 7"), "attempt 5 ended 10 s ago with signal 9: stop asked by uid 7."),
+        (ExitView(3, 760.0, -9, STALLED), "stopped 5 s ago: stop asked by uid 7."),
+        (None, "stopped 5 s ago: stop asked by uid 7."),
+    ],
+)
+def test_a_stopped_server_tells_first_who_stopped_it_and_how_it_starts(ended: ExitView | None, said: str) -> None:
+    asked = FacetView("stopped", 995.0, "stop asked by uid 7")
+    told = sentences(snapshot("kimi", "stopped", lifecycle=asked, exit=ended), NOW, Failure(STALL, brief=True))
+    assert told[1:] == (said, "next: nothing, until somebody starts it: sglctl start kimi", EARLIER)
 
 
 def test_a_start_tells_who_lags_and_what_it_said_last() -> None:
@@ -225,7 +280,7 @@ def test_a_stop_under_way_tells_its_step_and_its_reason() -> None:
 
 def test_routers_are_told_with_their_reasons() -> None:
     routers = (RouterView("front", "joined"), RouterView("back", "unreachable", "nobody listens"))
-    told = sentences(snapshot("kimi", routers=routers), NOW)
+    told = sentences(snapshot("kimi", "running", routers=routers), NOW)
     assert told[-2:] == ("router front: joined.", "router back: unreachable (nobody listens).")
 
 
