@@ -199,3 +199,21 @@ def test_a_reload_applies_what_is_free_and_tells_the_price_of_the_rest(host: Hos
     until(lambda: host.show("kimi")["budget_remaining"] == 7, 10, "the new budget")
     assert {name: host.show(name)["pid"] for name in pids} == pids
     running(host, "new")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["removed", "updated", "the daemon ends"])
+def test_what_follows_a_failure_at_once_does_not_cost_its_evidence(host: Host, how: str) -> None:
+    host.fake("kimi", "--scenario", "exit-on-config", restart={"budget": 0})
+    daemon = host.start()
+    host.wait_for("kimi", "lifecycle", "fatal")
+    match how:
+        case "removed":
+            assert host.ctl("remove", "kimi").stdout == "kimi: removed process group\n"
+        case "updated":
+            host.servers["kimi"]["nice"] = 5
+            host.write_config()
+            assert host.ctl("update").returncode == 0
+        case _:
+            assert daemon.end() == 0
+    assert (host.state_dir / "evidence" / "kimi" / "000001" / "manifest.json").is_file(), host.said()
