@@ -103,14 +103,16 @@ def diagnose(
     sample = _sample(stream)
     name = engine or recognise(sample)
     profile = load_profile(name or profile_names()[0])
-    story, skimmer, known = LogStory(profile), Skimmer(profile), name is not None
+    story, skimmer, known, named = LogStory(profile), Skimmer(profile), engine is not None, name is not None
     for chunk in _chunks(stream, sample):
-        known = known or recognise(chunk) is not None
+        known = known or speaks(chunk)
+        named = named or recognise(chunk) is not None
         for lines in skimmer.feed(chunk):
             story.read(lines)
     story.read(skimmer.finish())
     moment = seconds(like(now, story.stamp)) if now else None
-    origin = Origin.ENGINE if known else Origin.FOREIGN if is_anothers(sample) else Origin.EXCERPT
+    unsaid = Origin.NAMED if named else Origin.FOREIGN if is_anothers(sample) else Origin.EXCERPT
+    origin = Origin.ENGINE if known else unsaid
     return story.conclude(moment, exit_code, origin=origin), profile, skimmer.lines
 
 
@@ -136,6 +138,22 @@ def recognise(sample: bytes) -> str | None:
     counts = {name: _mentions(load_profile(name), sample) for name in profile_names()}
     best = max(counts, key=lambda name: counts[name])
     return best if counts[best] else None
+
+
+def speaks(sample: bytes) -> bool:
+    """Whether an engine's own words are in the sample. Its bare name stands in scripts and configurations, too."""
+    return any(
+        word.encode() in sample
+        for profile in map(load_profile, profile_names())
+        for word in profile.grammar.recognise
+        if not _names(profile, word)
+    )
+
+
+def _names(profile: Profile, word: str) -> bool:
+    """Whether the word is but what the engine is started by."""
+    started_by = " ".join((*profile.command.modules, *profile.command.programs))
+    return word.lower() in started_by.lower()
 
 
 def is_anothers(sample: bytes) -> bool:

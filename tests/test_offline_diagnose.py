@@ -21,6 +21,7 @@ from supervisor.offline import diagnose, diagnose_main, recognise
 from supervisor.profile import load_profile
 
 LOGS = Path(__file__).parent / "data" / "sglang" / "logs"
+EXAMPLE = Path(__file__).parents[1] / "etc" / "supervisor.toml"
 CONTRACT = {
     "verdict",
     "stage",
@@ -225,6 +226,23 @@ def test_standard_input_is_called_so(capsys: pytest.CaptureFixture[str], monkeyp
         assert diagnose_main(["-"]) == 66
         shown = capsys.readouterr()
         assert said in shown.out + shown.err
+
+
+SCRIPT = "#!/bin/bash\nsource /opt/sglang/bin/activate\nexec python -m sglang.launch_server --model-path /m\n"
+UNIT = "[Service]\nExecStart=/opt/v/bin/vllm serve /m\n"
+
+
+@pytest.mark.parametrize("text", [EXAMPLE.read_text(), SCRIPT, UNIT, "# SGLang, see vLLM\n"])
+def test_what_only_names_an_engine_is_no_log_of_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str
+) -> None:
+    file = tmp_path / "sup.toml"
+    file.write_text(text)
+    status, found = told(capsys, str(file))
+    assert (status, found["verdict"], found["engine"], found["recognised"]) == (66, "unknown engine", "unknown", False)
+    assert diagnose_main([str(file)]) == 66
+    assert NOBODY in capsys.readouterr().out.splitlines()
+    assert diagnose_main(["--engine", "sglang", str(file)]) == 0, "who names the engine is believed"
 
 
 def test_a_few_lines_are_read_as_an_excerpt_and_said_to_be(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

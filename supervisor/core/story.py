@@ -40,6 +40,7 @@ class Origin(enum.StrEnum):
     """Whose log it is, by its words alone."""
 
     ENGINE = "engine"
+    NAMED = "named"  # an engine's name is in it, as in scripts and configurations: a log only if it breaks like one
     EXCERPT = "excerpt"  # none of its lines is one that only an engine writes: what people paste, or redirect
     FOREIGN = "foreign"  # another program's, by the form of all its lines
 
@@ -160,8 +161,10 @@ class LogStory:
         silent_s = max(0.0, now - self._clock) if now is not None and self._clock else None
         verdict = self._verdict(silent_s, exit_code)
         view = self._tracker.view()
-        recognised = origin is Origin.ENGINE or self._moved or any(rank.rank for rank in view.ranks)
-        if not recognised and (origin is Origin.FOREIGN or not self._finder.clues.all()):
+        breaks = bool(self._finder.clues.all())
+        by_words = origin is Origin.ENGINE or (origin is Origin.NAMED and breaks)
+        recognised = by_words or self._moved or any(rank.rank for rank in view.ranks)
+        if not recognised and (origin is Origin.FOREIGN or not breaks):
             verdict = Verdict.UNKNOWN
         alive = verdict in (Verdict.READY, Verdict.WARMING, Verdict.STALLED, Verdict.DEGRADED)
         best = self._best(verdict)
