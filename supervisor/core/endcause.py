@@ -109,11 +109,11 @@ def _asked_for(profile: Profile, asked: str) -> DiagnosisView:
 
 def _killed_first(profile: Profile, finder: CauseFinder, end: End) -> DiagnosisView | None:
     """The survivors complain, and we saw who ended by a signal before them; None when nobody did."""
-    if end.first_death:
-        who, code = end.first_death, end.death_code if end.alone else None
-    else:  # who says that it ends, or is told to by us, was not the first
-        by_itself = end.exited and not end.signals and not finder.clues.leader_ends
-        who, code = "the leader", end.code if by_itself else None
+    who, code = end.first_death, end.death_code if end.alone else None
+    # A leader that is killed takes its children along, who may be seen first, with nobody left to tell how they ended.
+    # Who says that it ends, or is told to by us, was not the first.
+    if code is None and end.exited and not end.signals and not finder.clues.leader_ends:
+        who, code = "the leader", end.code
     if code is None or code >= 0:
         return None
     told = CauseFinder(profile).conclude(code, frozenset(), alive=False, stage=end.stage)  # the log put aside
