@@ -14,7 +14,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, TextIO, cast
+from typing import NamedTuple, NoReturn, TextIO, cast
 
 import anyio
 import anyio.to_thread
@@ -22,6 +22,7 @@ import anyio.to_thread
 from supervisor.api.lastwords import last_words
 from supervisor.api.words import is_healthy
 from supervisor.config import Config
+from supervisor.config.model import port_of
 from supervisor.shell import logs
 from supervisor.shell.daemon import Daemon, StartupProblem
 from supervisor.shell.report import Above, JsonReport, LiveReport, Report, Screen
@@ -69,6 +70,8 @@ def main(arguments: Sequence[str]) -> int:
     config = configure(_wish(options), Place(os.environ, os.getcwd(), os.geteuid() == 0))
     if found := problems(config):
         return _refuse("; ".join(found))
+    if told := other_port(options.port, tuple(options.command)):
+        sys.stderr.write(f"sglsup run: {told}\n")
     run = Run(config, _report(), once=options.once)
     try:
         outcome = anyio.run(run.run)
@@ -83,6 +86,14 @@ def main(arguments: Sequence[str]) -> int:
         with contextlib.suppress(OSError):  # a terminal that was closed
             sys.stderr.write(f"sglsup run: {outcome.reason}\n")
     return outcome.status
+
+
+def other_port(asked: int, command: tuple[str, ...]) -> str:
+    """Said when the command names another port than the one asked for; behind a mapping of ports both may be right."""
+    own = port_of(command)
+    if not asked or not own or asked == own:
+        return ""
+    return f"warning: --port {asked} is where it is asked whether it is ready, and its command says --port {own}"
 
 
 def _report() -> Report:
@@ -225,9 +236,17 @@ def _excerpt(text: str) -> str:
 # --- the command line ------------------------------------------------------------------------------------------------
 
 
+class _Parser(argparse.ArgumentParser):
+    """Options behind a command that no -- stands before are taken for our own."""
+
+    def error(self, message: str) -> NoReturn:
+        behind = "; the command and its options stand behind --" if message.startswith("unrecognized") else ""
+        super().error(f"{message}{behind}")
+
+
 def parser() -> argparse.ArgumentParser:
     """The command's arguments."""
-    result = argparse.ArgumentParser(
+    result = _Parser(
         prog="sglsup run",
         usage="sglsup run [OPTIONS] -- CMD [ARGUMENT...]",
         description="Start one server, watch it, restart it by cause, until Ctrl-C, SIGTERM or a failure that stays.",

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.edge.process import scan
-from supervisor.run import main
+from supervisor.run import main, other_port
 
 RUN = [sys.executable, "-m", "supervisor.main", "run"]
 ENGINE = [
@@ -344,6 +344,34 @@ def read_until(terminal: int, words: str) -> str:
     while words.encode() not in seen and select.select([terminal], [], [], until - time.monotonic())[0]:
         seen += os.read(terminal, 65536)
     return seen.decode(errors="replace")
+
+
+def test_a_command_without_the_dashes_is_told_where_they_belong(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["python", "-m", "x"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.endswith(
+        "sglsup run: error: unrecognized arguments: -m x; the command and its options stand behind --\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "command", "told"),
+    [
+        (
+            31999,
+            ("serve", "--port", "31998"),
+            "warning: --port 31999 is where it is asked whether it is ready, and its",
+        ),
+        (31999, ("serve", "--port=31999"), ""),
+        (31999, ("serve.sh",), ""),
+        (0, ("serve", "--port", "31998"), ""),
+    ],
+)
+def test_another_port_than_the_commands_is_warned_of(asked: int, command: tuple[str, ...], told: str) -> None:
+    found = other_port(asked, command)
+    assert found.startswith(told)
+    assert bool(found) is bool(told)
 
 
 def test_help_documents_every_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
