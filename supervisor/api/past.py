@@ -133,7 +133,9 @@ def _facts(found: Bundle) -> KeptFacts | None:
 
 async def list_bundles(call: Call) -> Response:
     found = await _bundles(call)
-    return answer(wire.Bundles(call.name, tuple(wire.bundle(one) for one in found)))
+    causes = {one.attempt: one.diagnosis.cause for one in call.snapshot.incidents if one.diagnosis is not None}
+    told = tuple(wire.bundle(one, causes.get(one.attempt, "")) for one in found)
+    return answer(wire.Bundles(call.name, told))
 
 
 async def fetch_bundle(call: Call) -> Response:

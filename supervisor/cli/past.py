@@ -133,7 +133,8 @@ def _print_bundles(found: list[Any], options: Namespace) -> None:
     for one in found:
         at = local(one["at"]).partition(".")[0]
         state = "" if one["complete"] else "  (incomplete)"
-        reason = clean(one["reason"])
+        cause = one.get("cause", "")
+        reason = clean(f"{cause}: {one['reason']}" if cause else one["reason"])
         say(f"{one['attempt']:>6}  {at}  {len(one['files']):>3} files  {one['bytes'] / 1e6:6.1f} MB  {reason}{state}")
 
 

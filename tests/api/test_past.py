@@ -185,6 +185,14 @@ async def test_bundles_are_listed_with_what_is_missing(client: httpx.AsyncClient
     assert (found[1]["reason"], found[1]["files"], found[1]["missing"]) == ("stalled", ["facts.json"], ["x: gone"])
 
 
+async def test_a_bundle_has_the_cause_of_its_attempts_failure(
+    client: httpx.AsyncClient, control: FakeControl, bundle: Path
+) -> None:
+    assert (await client.get("/v1/servers/kimi/bundles")).json()["bundles"][0]["cause"] == ""
+    await control.put(snapshot("kimi", attempt=4, incidents=(STALL,)))
+    assert (await client.get("/v1/servers/kimi/bundles")).json()["bundles"][0]["cause"] == "capture-hang"
+
+
 async def test_a_bundle_comes_as_an_archive(client: httpx.AsyncClient, bundle: Path) -> None:
     answer = await client.get("/v1/servers/kimi/bundle")
     assert answer.headers["content-disposition"] == 'attachment; filename="kimi-000003.tar.gz"'

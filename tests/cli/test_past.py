@@ -157,6 +157,11 @@ async def test_bundles_are_listed(sglctl: Sglctl, evidence: Path) -> None:
     assert json.loads((await sglctl("bundle", "kimi", "--json")).out)["bundles"][0]["attempt"] == 3
 
 
+async def test_a_bundle_in_the_list_tells_its_cause(sglctl: Sglctl, control: FakeControl, evidence: Path) -> None:
+    await control.put(snapshot("kimi", attempt=4, incidents=(STALL,)))
+    assert (await sglctl("bundle", "kimi", "--list")).out.endswith("MB  capture-hang: stalled\n")
+
+
 async def test_no_bundles_are_said_to_be_none(sglctl: Sglctl, control: FakeControl) -> None:
     assert await sglctl("bundle", "kimi", "--list") == (0, "", "kimi: no evidence is kept\n")
     assert json.loads((await sglctl("bundle", "kimi", "--json")).out)["bundles"] == []

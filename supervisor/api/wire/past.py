@@ -77,7 +77,10 @@ class Timeline(msgspec.Struct, frozen=True):
 
 
 class EvidenceBundle(msgspec.Struct, frozen=True):
-    """One evidence bundle; `complete` is false when it is being written, or its daemon died over it."""
+    """One evidence bundle; `complete` is false when it is being written, or its daemon died over it.
+
+    `cause` is the class of the attempt's failure, "" when it is not remembered any more or names none.
+    """
 
     attempt: int
     at: str
@@ -87,6 +90,7 @@ class EvidenceBundle(msgspec.Struct, frozen=True):
     reason: str
     files: tuple[str, ...]
     missing: tuple[str, ...]
+    cause: str = ""
 
 
 class Bundles(msgspec.Struct, frozen=True):
@@ -144,7 +148,7 @@ def _end(snapshot: ServerSnapshot) -> float | None:
     return view.at if view is not None and view.attempt == snapshot.attempt else None
 
 
-def bundle(found: Bundle) -> EvidenceBundle:
+def bundle(found: Bundle, cause: str) -> EvidenceBundle:
     """The bundle for readers outside."""
     manifest = found.manifest
     return EvidenceBundle(
@@ -156,4 +160,5 @@ def bundle(found: Bundle) -> EvidenceBundle:
         reason=manifest.reason if manifest else "",
         files=tuple(file.name for file in manifest.files) if manifest else (),
         missing=manifest.missing if manifest else (),
+        cause=cause,
     )
