@@ -21,7 +21,7 @@ _sglctl() {
         return
     fi
     case $verb in
-        '') words='-s -H -h status watch start stop drain restart rolling routers signal pause resume wait why timeline deadlines bundle events tail maintail fg clear avail reread update reload add remove gpus gpu pid version upgrade shutdown connect completion help' ;;
+        '') words='-s -H -h --version status watch start stop drain restart rolling routers signal pause resume wait why timeline deadlines bundle events tail maintail fg clear avail reread update reload add remove gpus gpu pid version upgrade shutdown connect completion help' ;;
         status) words='-h --help --check --json' names=1 ;;
         watch) words='-h --help --interval --count' names=1 ;;
         start) words='-h --help --force --wait --timeout' names=1 ;;

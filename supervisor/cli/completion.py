@@ -106,7 +106,7 @@ def _bash(verbs: Verbs) -> Iterator[str]:
     yield "        return"
     yield "    fi"
     yield "    case $verb in"
-    yield f"        '') words='-s -H -h {' '.join(verbs)}' ;;"
+    yield f"        '') words='-s -H -h --version {' '.join(verbs)}' ;;"
     for name, (_, verb) in verbs.items():
         options = [option for action in options_of(verb) for option in action.option_strings]
         names = " names=1" if _takes_names(verb) else ""

@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 
+from supervisor import __version__
 from supervisor.cli import codes, groups, reading
 from supervisor.cli.connection import Client, RefusedError, UnreachableError, socket_path
 from supervisor.cli.text import complain, complain_each, meant, width
@@ -16,6 +17,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+# What other tools call it.
+_MEANT = {
+    "log": "tail", "logs": "tail", "list": "status", "ls": "status", "ps": "status", "show": "status", "info": "status",
+    "describe": "why", "kill": "stop", "down": "stop", "up": "start", "reboot": "restart", "unpause": "resume",
+}  # fmt: skip
+_NEAR = 0.65  # of a short word, half the letters are any word's
 _EPILOG = f"exit codes: {codes.in_a_line(codes.SHORT)}"
 
 
@@ -112,6 +119,7 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
     top.add_argument(
         "-H", dest="hosts", action="append", default=[], metavar="ssh://USER@HOST", help="that host's daemon, over ssh"
     )
+    top.add_argument("--version", action="version", version=f"sglctl {__version__}", help="of sglctl itself")
     top.set_defaults(verb=None)
     verbs = top.add_subparsers(prog="sglctl", metavar="VERB", help="without one: an interactive shell")
     for name, (handler, text, add_options) in VERBS.items():
@@ -137,7 +145,7 @@ def _words(arguments: Sequence[str]) -> list[str]:
 
 def _unknown_verb(word: str) -> int:
     """argparse would print all verbs in one line of braces."""
-    guess = meant(word, VERBS)
+    guess = f', did you mean "{_MEANT[word]}"?' if word in _MEANT else meant(word, VERBS, _NEAR)
     complain("usage: sglctl [-s SOCKET] [-H ssh://USER@HOST] VERB ...")
     complain(f'sglctl: error: there is no verb "{word}"{guess or ";"} `sglctl help` lists them')
     return codes.USAGE

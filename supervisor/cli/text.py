@@ -45,11 +45,11 @@ def complain(line: str) -> None:
     sys.stderr.write(f"{clean(line)}\n")
 
 
-def meant(word: str, known: Iterable[str]) -> str:
+def meant(word: str, known: Iterable[str], nearness: float = 0.5) -> str:
     """`, did you mean "WORD"?`, or nothing when none of them is near."""
     import difflib  # only for who has mistyped: its import takes time
 
-    near = difflib.get_close_matches(word, known, 1, 0.5)
+    near = difflib.get_close_matches(word, known, 1, nearness)
     return f', did you mean "{clean(near[0])}"?' if near else ""
 
 

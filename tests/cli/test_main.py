@@ -16,9 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from supervisor import __version__
 from supervisor.cli import duration
 from supervisor.cli.connection import DEFAULT_SOCKET, socket_path
+from supervisor.cli.main import _MEANT
 from supervisor.cli.text import as_json, clean
+from supervisor.cli.verbs import VERBS
 from supervisor.config import DEFAULT_SOCKET as DAEMON_SOCKET
 from supervisor.units import parse_duration
 from tests.api.fake import FakeControl, snapshot
@@ -184,6 +187,10 @@ async def test_wrong_usage_is_2(sglctl: Sglctl, arguments: list[str]) -> None:
     [
         ("statsu", ', did you mean "status"? `sglctl help` lists them'),
         ("restrat", ', did you mean "restart"? `sglctl help` lists them'),
+        ("logs", ', did you mean "tail"? `sglctl help` lists them'),
+        ("kill", ', did you mean "stop"? `sglctl help` lists them'),
+        ("list", ', did you mean "status"? `sglctl help` lists them'),
+        ("dead", "; `sglctl help` lists them"),
         ("xyzzy", "; `sglctl help` lists them"),
     ],
 )
@@ -191,6 +198,16 @@ async def test_the_nearest_verb_is_guessed(sglctl: Sglctl, word: str, end: str) 
     outcome = await sglctl(word, "kimi")
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err.splitlines()[1] == f'sglctl: error: there is no verb "{word}"{end}'
+
+
+def test_what_other_tools_call_it_is_no_verb_and_means_one() -> None:
+    assert not set(_MEANT) & set(VERBS)
+    assert set(_MEANT.values()) <= set(VERBS)
+
+
+async def test_its_own_version_needs_no_daemon(sglctl: Sglctl) -> None:
+    outcome = await sglctl("-s", "/no/such/socket", "--version")
+    assert (outcome.code, outcome.out) == (0, f"sglctl {__version__}\n")
 
 
 async def test_help(sglctl: Sglctl) -> None:
