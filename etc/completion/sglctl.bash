@@ -59,6 +59,9 @@ _sglctl() {
         completion) words='-h --help bash zsh fish names' ;;
         help) words='-h --help status watch start stop drain restart rolling routers signal pause resume wait why timeline deadlines bundle events tail maintail fg clear avail reread update reload add remove gpus gpu pid version upgrade shutdown connect completion help' ;;
     esac
+    case $verb:$previous in
+        wait:--for) words='healthy stopped' names='' ;;
+    esac
     if [[ -n $names && $current != -* ]]; then
         words+=" $("${COMP_WORDS[@]:0:at}" completion names 2>/dev/null)"
     fi

@@ -112,6 +112,13 @@ def _bash(verbs: Verbs) -> Iterator[str]:
         names = " names=1" if _takes_names(verb) else ""
         yield f"        {name}) words='{' '.join([*options, *_choices(verb, verbs)])}'{names} ;;"
     yield "    esac"
+    yield "    case $verb:$previous in"
+    for name, (_, verb) in verbs.items():
+        for action in options_of(verb):
+            if action.choices:
+                before = "|".join(f"{name}:{option}" for option in action.option_strings)
+                yield f"        {before}) words='{' '.join(map(str, action.choices))}' names='' ;;"
+    yield "    esac"
     yield "    if [[ -n $names && $current != -* ]]; then"
     yield f'        words+=" $("${{COMP_WORDS[@]:0:at}}" {_NAMES})"'
     yield "    fi"

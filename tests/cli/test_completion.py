@@ -82,3 +82,9 @@ async def test_names_are_servers_and_groups(sglctl: Sglctl, control: FakeControl
 
 def test_bash_completes_options(bash: str) -> None:
     assert completed(bash, "bundle", "--at") == ["--attempt"]
+
+
+def test_bash_completes_what_an_option_may_be(bash: str) -> None:
+    assert completed(bash, "-s", "x", "wait", "kimi", "--for", "") == ["healthy", "stopped"]
+    assert completed(bash, "-s", "x", "wait", "kimi", "--for", "st") == ["stopped"]
+    assert completed(bash, "-s", "x", "wait", "--for", "stopped", "k") == ["kimi"]
