@@ -58,6 +58,7 @@ class Attempt:
         self.pid: int | None = None
         self.log_path = ""
         self.ready_at: float | None = None
+        self.outlived = False  # its grace was over, and its leader had not ended
         self.ending: EndKind | None = None
         self.ending_reason = ""
         self.permanent = False
@@ -292,4 +293,6 @@ class Attempt:
 
     def summary(self) -> str:
         """The end in a few words."""
-        return in_words(self.ending, self.ending_reason, self.exit.code if self.exit else None, self.first_death)
+        told = in_words(self.ending, self.ending_reason, self.exit.code if self.exit else None, self.first_death)
+        late = self.outlived and self.ending is EndKind.OPERATOR
+        return f"{told}: its grace was over" if late else told

@@ -114,6 +114,7 @@ class Ender:
     def grace_over(self) -> None:
         """The leader had its time."""
         desk, attempt = self._desk, self._desk.current()
+        attempt.outlived = attempt.exit is None
         if desk.state is State.DRAINING:
             desk.move(Trigger.END, "the grace period is over")
         if desk.settings.stop.evidence and not attempt.evidence_asked:

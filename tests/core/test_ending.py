@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from supervisor import actions as a
@@ -117,3 +118,16 @@ def test_an_engine_that_takes_long_to_end_is_asked_once() -> None:
     assert len(world.done(a.SignalTree)) == 1
     assert len(world.done(a.CountRequests)) == 2
     assert world.state is State.STOPPED
+
+
+@pytest.mark.parametrize("ignores", [True, False])
+def test_a_stop_that_outlives_its_grace_is_said_to(ignores: bool) -> None:
+    """Signal 9 alone does not tell: engines end their own trees by it."""
+    world = healthy(World(CALM))
+    world.ignores_term = ignores
+    world.stop()
+    world.until(world.now + CALM.stop.grace_s + 5)
+    assert world.state is State.STOPPED
+    reasons = [action.reason for action in world.done(a.Announce) if action.facet == "lifecycle"]
+    (ended,) = (reason for reason in reasons if reason.startswith("ended as asked"))
+    assert ended.endswith(": its grace was over") is ignores, ended
