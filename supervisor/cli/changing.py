@@ -124,7 +124,7 @@ def resume(client: Client, options: Namespace) -> int:
 
 def _switched(client: Client, name: str, verb: str, done: str) -> int:
     answer = client.post(f"/v1/servers/{segment(name)}/{verb}")
-    return _done(name, done if answer["changed"] else f"ERROR ({'already' if verb == 'pause' else 'not'} paused)")
+    return _done(name, done if answer["changed"] else "already paused" if verb == "pause" else "was not paused")
 
 
 def clear(client: Client, options: Namespace) -> int:

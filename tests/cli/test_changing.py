@@ -265,10 +265,10 @@ async def test_shutdown(sglctl: Sglctl, control: FakeControl) -> None:
 
 async def test_pause_and_resume(sglctl: Sglctl, control: FakeControl) -> None:
     assert await sglctl("pause", "kimi") == (0, "kimi: paused\n", "")
-    assert (await sglctl("pause", "kimi")).out == "kimi: ERROR (already paused)\n"
+    assert (await sglctl("pause", "kimi")).out == "kimi: already paused\n"
     assert (await sglctl("status", "kimi")).out.rstrip().endswith(", paused")
     why = (await sglctl("why", "kimi")).out
     assert "nothing is killed or started by itself until sglctl resume." in why
     assert "pause asked by uid " in why
-    assert await sglctl("resume", "all") == (0, "kimi: resumed\ndraft: ERROR (not paused)\n", "")
+    assert await sglctl("resume", "all") == (0, "kimi: resumed\ndraft: was not paused\n", "")
     assert "paused" not in (await sglctl("status", "kimi")).out
