@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import struct
 import time
 
 TYPE_CHECKING = False  # importing typing for its own sake would cost every call (bench.prices typing)
@@ -114,12 +115,18 @@ class Client:
         return connected(self.path), _nothing
 
 
-def connected(path: str) -> socket.socket:
+def connected(path: str, timeout_s: float = CONNECT_TIMEOUT_S) -> socket.socket:
     """A connection to the Unix socket. Raises OSError, or ValueError for a path with a NUL byte."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(CONNECT_TIMEOUT_S)
     try:
+        # With Python's own time-out the socket does not block, and is refused at once when many are connecting.
+        limit = struct.pack("ll", *divmod(round(timeout_s * 1e6), 1_000_000))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         connection.connect(path)
+        connection.settimeout(timeout_s)
+    except BlockingIOError as problem:
+        connection.close()
+        raise TimeoutError(problem.errno, f"no connection within {timeout_s:g} s") from None
     except BaseException:
         connection.close()
         raise

@@ -2,10 +2,11 @@
 
 import http.client
 import json
-import socket
 import time
 from collections.abc import Iterator
 from typing import Any
+
+from supervisor.cli.connection import connected
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -16,9 +17,8 @@ class UnixConnection(http.client.HTTPConnection):
         self._path = path
 
     def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock = connected(self._path)
         self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
 
 
 def get(path: str, target: str, timeout_s: float = 10.0) -> Any:
