@@ -220,6 +220,7 @@ def test_the_order_can_be_changed_while_servers_wait(host: Host) -> None:
         host.fake(name)
     host.settings["start_slots"] = 1
     host.start()
+    host.wait_for("kimi", "lifecycle", "starting")
     until(lambda: "second in line" in host.ctl("status", "qwen").stdout, 10.0, "the line")
 
     host.servers["qwen"]["priority"] = 5
