@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -19,6 +20,7 @@ from supervisor.shell.writer import StateWriter
 from supervisor.snapshot import RouterView
 
 _RELOAD_LIMIT_S = 30.0
+_NGINX_SETTLE_S = 1.0
 _NOTHING = Config()
 
 
@@ -46,7 +48,8 @@ class Routing:
 
     async def _made(self, stack: AsyncExitStack, config: RouterConfig, environment: Mapping[str, str]) -> Router:
         if config.kind is RouterKind.NGINX:
-            return UpstreamFile(config.file, config.upstream_name, lambda: _reload(config, environment))
+            reload = partial(_reload, config, environment)
+            return UpstreamFile(config.file, config.upstream_name, reload, _NGINX_SETTLE_S)
         client = await stack.enter_async_context(gateway_client(config.url))
         if config.kind is RouterKind.WEBHOOK:
             return Receiver(client, config.name, config.url, config.headers, config.timeout_s)

@@ -35,12 +35,15 @@ class UpstreamFile:
     """One file, written whole and at once. What nginx did not take is put back: the file says what nginx has.
 
     Only a reload that came to its end proves that: after our start, and after one that was broken off, one is owed.
+    `nginx -s reload` ends once the master has its signal. Its former workers send requests on as before until they have
+    heard of it, too: `settle_s` is how long that is given before a server counts as out.
     """
 
-    def __init__(self, path: str, upstream: str, reload: Reload) -> None:
+    def __init__(self, path: str, upstream: str, reload: Reload, settle_s: float = 0.0) -> None:
         self._path = Path(path)
         self._upstream = upstream
         self._reload = reload
+        self._settle_s = settle_s
         self._owed: bool | None = None  # None: not looked yet
 
     async def listed(self) -> Listed | Trouble:
@@ -70,7 +73,10 @@ class UpstreamFile:
         except (OSError, UnicodeError) as problem:
             self._owed = listed.owed  # the old file is still there
             return Trouble(f"cannot write {self._path}: {_why(problem)}")
-        return await self._reloaded(before, listed.owed)
+        trouble = await self._reloaded(before, listed.owed)
+        if leaving and not trouble:
+            await anyio.sleep(self._settle_s)
+        return trouble
 
     async def _reloaded(self, before: str | None, owed: bool) -> Trouble | None:
         end = Reloaded("the reload was broken off", certain=False)

@@ -67,6 +67,17 @@ async def test_nothing_changed_is_no_reload(nginx: Nginx) -> None:
     assert (len(nginx.has), nginx.path.stat().st_mtime_ns) == (1, stamp)
 
 
+async def test_former_workers_get_time_to_hear_of_who_leaves(nginx: Nginx) -> None:
+    """A reload has ended before they have: who was asked to stop at once would still be sent requests."""
+    router = UpstreamFile(str(nginx.path), "kimi", nginx.reload, settle_s=3600)
+    with anyio.fail_after(20):
+        assert await router.change([A, B], []) is None
+    with anyio.move_on_after(0.05) as scope:
+        await router.change([], [B])
+    assert scope.cancelled_caught
+    assert await router.listed() == listed(A.url), "no reload is owed"
+
+
 async def test_without_anybody_there_is_one_who_is_down(nginx: Nginx) -> None:
     """nginx refuses an upstream without servers, and with it everything else that it serves."""
     router = upstream(nginx)
