@@ -7,11 +7,14 @@ import os
 import signal
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from supervisor.edge.process import HELPER_NAME
 
 # A crowded machine is slow, and no example of ours is a measurement; the limit of a test's own time remains.
 settings.register_profile("patient", deadline=None)
@@ -28,6 +31,13 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # Of a run in the background of a script, and inherited by every child: no Ctrl-C would reach any of them.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def no_helper() -> Iterator[None]:
+    """A household marks its process, that is us, as a daemon's: what a later test starts would be taken for its helper."""
+    yield
+    os.environ.pop(HELPER_NAME, None)
 
 
 @pytest.hookimpl(trylast=True)
