@@ -12,6 +12,7 @@ import pytest
 
 from tests.e2e import api
 from tests.e2e.gpus import GIB, GpuHost, MemoryHolder, devices_of
+from tests.e2e.host import until
 from tests.nvml import FakeNvml
 
 HARDWARE_FAULT = "crash:phase=weights,cause=gpu-hardware-fault"
@@ -105,6 +106,7 @@ def test_an_xid_puts_the_device_out_beyond_the_daemons_death(host: GpuHost) -> N
     host.nvml.xid(1, 79)
     host.nvml.xid(3, 13)
     assert host.wait_gpu(1, "quarantined")["reason"].startswith("Xid 79: ")
+    until(lambda: host.gpu(3)["last_xid"] is not None, 10.0, "the second event")
     assert host.gpu(3)["last_xid"]["xid"] == 13
     assert host.gpu(3)["state"] == "free", "13 is the program's fault"
     daemon.wait_until_said("gpu quarantined", gpu=1, kind="xid")
