@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from supervisor import check, convert, daemon, offline, replay, run, runbook
-from supervisor.cli.completion import fish_option, is_path, options_of, positionals_of, quoted, zsh_spec
+from supervisor.cli.completion import fish_option, is_path, options_of, positionals_of, quoted, zsh_function, zsh_spec
 from supervisor.demo import command as demo
 from supervisor.output import for_a_reader
 
@@ -138,25 +138,12 @@ def _zsh(commands: Commands) -> Iterator[str]:
     yield f'    causes=(${{(f)"$(sglsup {_CAUSES})"}})'
     yield "    compadd -a causes"
     yield "}"
-    yield "_sglsup() {"
-    yield "    local state line"
-    yield "    typeset -A opt_args"
-    yield "    local -a commands=("
-    for name, (text, _) in commands.items():
-        yield f"        {quoted(f'{name}:{text}')}"
-    yield "    )"
-    yield "    _arguments -C '--version[print the version]' '1:command:->command' '*::argument:->argument'"
-    yield "    case $state in"
-    yield "        command) _describe command commands ;;"
-    yield "        argument)"
-    yield "            case $words[1] in"
-    for name, (_, command) in commands.items():
-        specs = [zsh_spec(action) for action in options_of(command)] + list(_zsh_places(name, command))
-        yield f"                {name}) _arguments {' '.join(specs)} ;;"
-    yield "            esac ;;"
-    yield "    esac"
-    yield "}"
-    yield '_sglsup "$@"'
+    words = [(name, text, _zsh_specs(name, command)) for name, (text, command) in commands.items()]
+    yield from zsh_function("sglsup", "command", "'--version[print the version]'", words)
+
+
+def _zsh_specs(name: str, command: argparse.ArgumentParser) -> list[str]:
+    return [*(zsh_spec(action) for action in options_of(command)), *_zsh_places(name, command)]
 
 
 def _zsh_places(name: str, command: argparse.ArgumentParser) -> Iterator[str]:

@@ -10,7 +10,7 @@ from supervisor.cli.text import clean, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from typing import TypeAlias
 
     from supervisor.cli.connection import Client
@@ -139,29 +139,39 @@ def _zsh(verbs: Verbs) -> Iterator[str]:
     yield f'    names=(${{(f)"$(sglctl ${{(kv)opt_args[(I)-s|--socket|-H]}} {_NAMES})"}})'
     yield "    compadd -a names"
     yield "}"
-    yield "_sglctl() {"
+    socket = "'(-s --socket)'{-s,--socket}'[socket of the daemon]:socket:_files'"
+    options = f"{socket} \\\n        '*-H[a host, over ssh]:host:_hosts'"
+    words = [(name, text, _zsh_specs(verb, verbs)) for name, (text, verb) in verbs.items()]
+    yield from zsh_function("sglctl", "verb", options, words)
+
+
+def _zsh_specs(verb: argparse.ArgumentParser, verbs: Verbs) -> list[str]:
+    specs = [zsh_spec(action) for action in options_of(verb)]
+    if choices := _choices(verb, verbs):
+        specs.append(quoted(f"1:word:({' '.join(choices)})"))
+    return [*specs, *(["'*:name:_sglctl_names'"] if _takes_names(verb) else [])]
+
+
+def zsh_function(tool: str, word: str, options: str, words: Sequence[tuple[str, str, list[str]]]) -> Iterator[str]:
+    """The function of a tool whose first argument is one of `words`: name, text and what may follow, for _arguments."""
+    yield f"_{tool}() {{"
     yield "    local state line"
     yield "    typeset -A opt_args"
-    yield "    local -a verbs=("
-    for name, (text, _) in verbs.items():
+    yield f"    local -a {word}s=("
+    for name, text, _ in words:
         yield f"        {quoted(f'{name}:{text}')}"
     yield "    )"
-    yield "    _arguments -C '(-s --socket)'{-s,--socket}'[socket of the daemon]:socket:_files' \\"
-    yield "        '*-H[a host, over ssh]:host:_hosts' '1:verb:->verb' '*::argument:->argument'"
+    yield f"    _arguments -C {options} '1:{word}:->{word}' '*::argument:->argument'"
     yield "    case $state in"
-    yield "        verb) _describe verb verbs ;;"
+    yield f"        {word}) _describe {word} {word}s ;;"
     yield "        argument)"
     yield "            case $words[1] in"
-    for name, (_, verb) in verbs.items():
-        specs = [zsh_spec(action) for action in options_of(verb)]
-        if choices := _choices(verb, verbs):
-            specs.append(quoted(f"1:word:({' '.join(choices)})"))
-        specs += ["'*:name:_sglctl_names'"] if _takes_names(verb) else []
+    for name, _, specs in words:
         yield f"                {name}) _arguments {' '.join(specs)} ;;"
     yield "            esac ;;"
     yield "    esac"
     yield "}"
-    yield '_sglctl "$@"'
+    yield f'_{tool} "$@"'
 
 
 def zsh_spec(action: argparse.Action) -> str:
