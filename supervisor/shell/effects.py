@@ -176,8 +176,7 @@ class Effects:
             note = Spawned(action.attempt, 0, cgroup=cgroup.path if cgroup else "", log_path=plan.log_path)
             await self._host.writer.made(self._note(plan.marker, note, gpus), _NOTE_LIMIT_S)
         except (EnvironmentRefusedError, OSError) as problem:
-            if isinstance(problem, TimeoutError):
-                self._forget_tree()  # the note may be written yet
+            self._forget_tree()  # a note that was refused, or not answered for, may be written yet
             await self._post(not_prepared(action.attempt, problem))
             return
         self._dossier.began(plan.environment)

@@ -34,11 +34,15 @@ class SlowNotes:
     def __init__(self) -> None:
         self.asked = threading.Event()
         self.answers = threading.Event()
+        self.cleared = threading.Event()
 
     def put(self, server: str, marker: str, spawned: Spawned, devices: tuple[int, ...]) -> None:
         self.asked.set()
         assert self.answers.wait(30)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/state/trees/kimi.json")
+
+    def clear(self, server: str) -> None:
+        self.cleared.set()
 
     def path(self, server: str) -> Path:
         return Path(f"/state/trees/{server}.json")
@@ -112,6 +116,7 @@ async def test_a_tree_that_is_being_made_is_not_called_empty(stage: Stage) -> No
             stage.notes.answers.set()
     why = "cannot prepare the start (/state/trees/kimi.json): No space left on device"
     assert stage.told == [SpawnFailed(1, why, permanent=False)]
+    assert await anyio.to_thread.run_sync(stage.notes.cleared.wait, 20), "what was refused is not written later"
 
 
 async def test_a_tree_that_nobody_makes_is_empty(stage: Stage) -> None:
