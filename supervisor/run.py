@@ -20,7 +20,6 @@ import anyio
 import anyio.to_thread
 
 from supervisor.api.lastwords import last_words
-from supervisor.api.words import is_healthy
 from supervisor.config import Config
 from supervisor.config.model import port_of
 from supervisor.shell import logs
@@ -159,7 +158,7 @@ class Run:
         while self._outcome is None:
             seen = await self._daemon.answers.changed(seen)
             snapshot = self._snapshot()
-            if self._once and is_healthy(snapshot):
+            if self._once and snapshot.healthy:
                 self._outcome = Outcome(EXIT_STOPPED, f"{snapshot.name} works: {snapshot.lifecycle.reason}")
             else:
                 self._outcome = await _judged(snapshot) or (await self._obstructed() if self._once else None)

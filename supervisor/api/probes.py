@@ -10,7 +10,6 @@ from starlette.responses import PlainTextResponse, Response
 
 from supervisor.api.control import Control
 from supervisor.api.operation import Call, Operation, names, unknown_server
-from supervisor.api.words import is_healthy
 from supervisor.snapshot import ServerSnapshot
 
 HUNG_S = 10.0  # as for systemd's watchdog: a decision that is due for so long is not coming
@@ -34,7 +33,7 @@ async def live(call: Call) -> Response:
 
 async def ready(call: Call) -> Response:
     """200 when requests may be sent to each server that is meant."""
-    return _judged(call, is_healthy)
+    return _judged(call, lambda snapshot: snapshot.healthy)
 
 
 async def started(call: Call) -> Response:

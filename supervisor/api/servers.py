@@ -15,7 +15,7 @@ from supervisor.api.access import Role
 from supervisor.api.control import Clock, Request
 from supervisor.api.operation import Call, Operation, RefusedError, answer, names, printable, unknown_server
 from supervisor.api.public import public_server
-from supervisor.api.words import SIGNALABLE, UP, describe, is_healthy, state_of
+from supervisor.api.words import SIGNALABLE, UP, describe, state_of
 from supervisor.config.groups import Ties, ties
 from supervisor.core.fleet.ends import dependants
 from supervisor.events import (
@@ -75,7 +75,7 @@ async def show_status(call: Call) -> Response:
     clock = call.control.clock()
     snapshots = call.control.snapshots()
     shown = snapshots if call.local else [public_server(snapshot) for snapshot in snapshots]
-    servers = tuple(wire.Brief(one.name, state_of(one).name, describe(one, clock), is_healthy(one)) for one in shown)
+    servers = tuple(wire.Brief(one.name, state_of(one).name, describe(one, clock), one.healthy) for one in shown)
     starts = wire.starts(call.control.fleet(), clock)
     problem = call.control.pulse().state_problem
     return answer(wire.Status(at=wire.iso(clock.wall), servers=servers, starts=starts, state_problem=problem))

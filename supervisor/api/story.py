@@ -9,16 +9,16 @@ import msgspec
 from supervisor.api.control import Clock
 from supervisor.api.retelling import Failure, cause_of, end_of, mention, retell
 from supervisor.api.words import describe, ended_in, since, state_of, with_name
+from supervisor.core.lifecycle import GIVEN_UP
 from supervisor.core.outlook import SERVING, stands_still
 from supervisor.snapshot import FacetView, IncidentView, ServerSnapshot, StartupView, VoteView
 from supervisor.units import format_duration
 
 _PLAIN_VERDICTS = ("idle", "busy")
 _PAUSED = "nothing is killed or started by itself until sglctl resume."
-_AT_REST = ("fatal", "quarantined")
 _TROUBLE = ("stalled", "dead", "degraded")
 _MUCH_OF_ITS_PATIENCE = 1 / 3  # a start that has been silent for so much of what it may be is worth a look
-_CAUSE_FIRST = ("stopped", "backoff", *_AT_REST)
+_CAUSE_FIRST = ("stopped", "backoff", *GIVEN_UP)
 
 
 def sentences(snapshot: ServerSnapshot, clock: Clock, failure: Failure | None = None) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ def _state(snapshot: ServerSnapshot, clock: Clock, told: bool) -> str:
     lifecycle = snapshot.lifecycle.value
     if lifecycle == "backoff" and told and snapshot.backoff_until is not None:
         return f"{snapshot.budget_remaining} more starts allowed in this window"
-    if lifecycle in _AT_REST and told:
+    if lifecycle in GIVEN_UP and told:
         return f"{lifecycle} for {since(snapshot.lifecycle.since, clock)}"
     return describe(snapshot, clock)
 

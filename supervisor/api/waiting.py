@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from supervisor.api.control import Control
 from supervisor.api.operation import RefusedError
-from supervisor.api.words import is_healthy
+from supervisor.core.lifecycle import GIVEN_UP
 from supervisor.snapshot import ServerSnapshot
 
 T = TypeVar("T")
@@ -35,9 +35,9 @@ async def outcome(control: Control, name: str, judge: Judge) -> str:
 
 def healthy(snapshot: ServerSnapshot) -> str:
     """Reached, or given up: only an operator can change that."""
-    if is_healthy(snapshot):
+    if snapshot.healthy:
         return "reached"
-    return "gave-up" if snapshot.lifecycle.value in ("fatal", "quarantined") else ""
+    return "gave-up" if snapshot.lifecycle.value in GIVEN_UP else ""
 
 
 def stopped(snapshot: ServerSnapshot) -> str:

@@ -52,11 +52,6 @@ def state_of(snapshot: ServerSnapshot) -> State:
             return State.UNKNOWN
 
 
-def is_healthy(snapshot: ServerSnapshot) -> bool:
-    """Whether requests may be sent to it."""
-    return snapshot.healthy
-
-
 def describe(snapshot: ServerSnapshot, clock: Clock) -> str:
     """The third column of `status`."""
     paused = [] if snapshot.maintenance is None else ["paused"]

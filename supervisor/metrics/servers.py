@@ -6,7 +6,6 @@ import msgspec
 
 from supervisor.api.control import Clock
 from supervisor.api.pulse import Stored
-from supervisor.api.words import is_healthy
 from supervisor.core import outlook
 from supervisor.core.lifecycle import State
 from supervisor.metrics import families as f
@@ -41,7 +40,7 @@ def write(sheet: Sheet, snapshot: ServerSnapshot, clock: Clock, known: Known) ->
 
 
 def _facets(sheet: Sheet, snapshot: ServerSnapshot, known: Known) -> None:
-    name, ready = snapshot.name, is_healthy(snapshot)
+    name, ready = snapshot.name, snapshot.healthy
     port, gpus = str(snapshot.port or ""), ",".join(map(str, snapshot.gpus))
     version = known.stored.engine_version
     sheet.add(f.SERVER, 1, name, snapshot.engine, version, known.model, port, gpus, known.config_hash)

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from supervisor.api.control import Clock
-from supervisor.api.words import is_healthy, with_name
+from supervisor.api.words import with_name
 from supervisor.core.gpus.views import GpusView
+from supervisor.core.lifecycle import GIVEN_UP
 from supervisor.snapshot import ServerSnapshot
 from supervisor.web import gpus, servers
 from supervisor.web.markup import Child, Html, tag
@@ -17,7 +18,6 @@ from supervisor.web.still import Shown
 TITLE = "SGLang Supervisor"
 _HELP = "Reasons, evidence and log lines of a serving server are shown over the control socket only: "
 NO_TAILS: Mapping[str, str] = MappingProxyType({})
-_SICK = ("fatal", "quarantined")
 
 
 def document(control: Shown, *, full: bool, tails: Mapping[str, str] = NO_TAILS) -> str:
@@ -65,7 +65,7 @@ def content(control: Shown, *, full: bool, tails: Mapping[str, str] = NO_TAILS) 
 def _title(snapshots: Sequence[ServerSnapshot]) -> str:
     """The tab tells whether all is well."""
     wanted = [snapshot for snapshot in snapshots if snapshot.goal == "up"]
-    ready = sum(is_healthy(snapshot) for snapshot in wanted)
+    ready = sum(snapshot.healthy for snapshot in wanted)
     return f"{ready}/{len(wanted)} serving - {TITLE}"
 
 
@@ -80,7 +80,7 @@ def _counts(snapshots: list[ServerSnapshot]) -> list[Child]:
 def _alarms(snapshots: list[ServerSnapshot], view: GpusView, clock: Clock) -> Iterator[Html]:
     """What somebody should look at now, the worst first."""
     for snapshot in snapshots:
-        if snapshot.lifecycle.value in _SICK and snapshot.goal == "up":
+        if snapshot.lifecycle.value in GIVEN_UP and snapshot.goal == "up":
             yield _alarm("bad", snapshot.name, *_given_up(snapshot))
     for gpu in view.gpus:
         if gpu.state in ("quarantined", "lost", "missing"):

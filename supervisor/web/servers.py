@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from supervisor.api.control import Clock
-from supervisor.api.words import is_healthy, stage_words, under_way_since
+from supervisor.api.words import stage_words, under_way_since
 from supervisor.core import outlook
+from supervisor.core.lifecycle import GIVEN_UP
 from supervisor.core.outlook import progress
 from supervisor.snapshot import RankView, ServerSnapshot, StartupView
 from supervisor.web.incidents import incidents
@@ -68,7 +69,7 @@ def state_word(snapshot: ServerSnapshot) -> str:
     state = snapshot.lifecycle.value
     if state == "reclaiming":
         return "waiting" if snapshot.turn else "checking"
-    if state != "running" or is_healthy(snapshot):
+    if state != "running" or snapshot.healthy:
         return state
     return "not ready"
 
@@ -152,7 +153,7 @@ def _cause_of(snapshot: ServerSnapshot) -> list[Child]:
 
 
 def _ready(snapshot: ServerSnapshot, clock: Clock) -> Child:
-    if snapshot.ready_since is not None and is_healthy(snapshot):
+    if snapshot.ready_since is not None and snapshot.healthy:
         return tag("span", "for ", since(snapshot.ready_since, clock))
     at = outlook.ready_at(snapshot, clock.monotonic)
     if at is not None:
@@ -164,7 +165,7 @@ def _ready(snapshot: ServerSnapshot, clock: Clock) -> Child:
 def _restarts(snapshot: ServerSnapshot) -> Child:
     if not snapshot.restarts:
         return "0"
-    if snapshot.lifecycle.value in ("fatal", "quarantined"):
+    if snapshot.lifecycle.value in GIVEN_UP:
         return str(snapshot.restarts)  # nobody uses what is left of the budget
     return f"{snapshot.restarts} ({snapshot.budget_remaining} left)"
 
@@ -185,7 +186,7 @@ def _span_of(gpus: tuple[int, ...]) -> str:
 
 def details(snapshot: ServerSnapshot, clock: Clock, *, full: bool, tail: str = "") -> Html:
     """Everything else about one server; open when there is something to look at."""
-    quiet = snapshot.lifecycle.value in ("running", "stopped") and is_healthy(snapshot) == (snapshot.goal == "up")
+    quiet = snapshot.lifecycle.value in ("running", "stopped") and snapshot.healthy == (snapshot.goal == "up")
     summary = tag("summary", tag("h3", snapshot.name), badge(snapshot), _attempt(snapshot))
     parts = [
         _reason(snapshot) if full else None,

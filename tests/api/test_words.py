@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from supervisor.api.control import Clock
-from supervisor.api.words import State, describe, is_healthy, state_of
+from supervisor.api.words import State, describe, state_of
 from supervisor.core import lifecycle
 from supervisor.snapshot import (
     DiagnosisView,
@@ -237,6 +237,6 @@ def test_a_serving_server_tells_which_router_does_not_have_it() -> None:
 
 
 def test_healthy_is_running_and_ready() -> None:
-    assert is_healthy(snapshot("a", "running"))
-    assert not is_healthy(snapshot("a", "running", readiness=FacetView("failure", 100.0)))
-    assert not is_healthy(snapshot("a", "draining", readiness=FacetView("success", 100.0)))
+    assert snapshot("a", "running").healthy
+    assert not snapshot("a", "running", readiness=FacetView("failure", 100.0)).healthy
+    assert not snapshot("a", "draining", readiness=FacetView("success", 100.0)).healthy

@@ -20,7 +20,7 @@ from supervisor.api.wire.model import (
     Vote,
 )
 from supervisor.api.wire.moments import ago, iso, iso_or_none, seconds
-from supervisor.api.words import describe, is_healthy, state_of
+from supervisor.api.words import describe, state_of
 from supervisor.core import outlook
 from supervisor.snapshot import (
     DiagnosisView,
@@ -44,7 +44,7 @@ def server(snapshot: ServerSnapshot, clock: Clock) -> Server:
         state=state_of(snapshot).name,
         state_code=state_of(snapshot).value,
         description=describe(snapshot, clock),
-        healthy=is_healthy(snapshot),
+        healthy=snapshot.healthy,
         goal=snapshot.goal,
         lifecycle=facet(snapshot.lifecycle, clock),
         verdict=facet(snapshot.verdict, clock),
