@@ -291,9 +291,9 @@ class Daemon:
         raise LookupError(key)
 
 
-def catches(pid: int, number: int) -> bool:
-    """Whether the process handles the signal: a shell dies of one that comes before its trap."""
-    status = Path(f"/proc/{pid}/status").read_text()
+def catches(process: Path, number: int) -> bool:
+    """Whether what stands below /proc handles the signal: a shell dies of one that comes before its trap."""
+    status = (process / "status").read_text()
     return bool(int(status.partition("SigCgt:")[2].split()[0], 16) >> (number - 1) & 1)
 
 

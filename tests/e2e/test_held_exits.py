@@ -107,7 +107,7 @@ def test_the_next_daemon_tells_how_a_server_ended_that_nobody_watched(unit: Unit
     unit.serve()
     pids = {name: unit.pid_of(name) for name in (*ends, "lives")}
     until(lambda: len(unit.held()) == 3, LIMIT_S, "each leader's pidfd is held")
-    until(lambda: catches(pids["one"], signal.SIGUSR1), LIMIT_S, "the shell has set its trap")
+    until(lambda: catches(Path(f"/proc/{pids['one']}"), signal.SIGUSR1), LIMIT_S, "the shell has set its trap")
     assert unit.daemon is not None
     unit.daemon.kill()
     for name, (number, _) in ends.items():

@@ -20,7 +20,7 @@ def start(host: Host) -> int:
     host.start_with([sys.executable, RECORDING, str(host.write_config())])
     host.wait_for("kimi", "phase", "launch")
     pid = int(host.show("kimi")["pid"])
-    until(lambda: catches(pid, signal.SIGUSR1), READY_LIMIT_S, "the shell has set its trap")
+    until(lambda: catches(Path(f"/proc/{pid}"), signal.SIGUSR1), READY_LIMIT_S, "the shell has set its trap")
     return pid
 
 

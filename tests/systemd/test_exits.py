@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.host import catches
 from tests.systemd.machine import BIN, ROOT, Machine, until, why_not
 
 KERNEL_TELLS = tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 15)
@@ -87,12 +88,8 @@ class Service:
 
     def wait_until_trapped(self, pid: int) -> None:
         """The shell has come to its loop: it catches SIGUSR2, the second of its traps."""
-
-        def caught() -> int:
-            status = self.machine.path(f"/proc/{pid}/status").read_text()
-            return int(status.partition("SigCgt:")[2].split()[0], 16) >> (signal.SIGUSR2 - 1) & 1
-
-        until(caught, LIMIT_S, f"{pid} has set its traps", self.status)
+        process = self.machine.path(f"/proc/{pid}")
+        until(lambda: catches(process, signal.SIGUSR2), LIMIT_S, f"{pid} has set its traps", self.status)
 
     def reasons(self, server: str) -> list[str]:
         events = [json.loads(line) for line in self.ctl("events", server, "--json").splitlines()]
