@@ -24,7 +24,7 @@ from supervisor.units import format_bytes
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the kernel's, not a file of ours
 _LOW_BYTES = 512 << 20  # of shared memory and of the log's disk: a start goes on, and its reason says so
 _FULL_BYTES = 1 << 20
-RECENT_S = 60.0  # a restart within it goes by the last preflight: the child that looks costs a tenth of a second
+RECENT_S = 60.0  # a restart within it goes by the last preflight: a child that looks again would be most of its time
 
 
 class Premises:

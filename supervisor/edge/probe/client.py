@@ -1,4 +1,4 @@
-"""The HTTP client for servers of this host: one short-lived connection a request, at half of httpx's own price.
+"""The HTTP client for servers of this host: one short-lived connection a request.
 
 What the daemon asks most is one small exchange over loopback: every server's readiness and counters, for as long as
 it lives. Most of what httpx spends there goes into httpcore's pool and its locks and into anyio's race between

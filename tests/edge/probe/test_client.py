@@ -1,4 +1,4 @@
-"""The client for servers of this host says what httpx's own would, at half of its price."""
+"""The client for servers of this host says what httpx's own would."""
 
 from __future__ import annotations
 
