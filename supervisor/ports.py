@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from supervisor.units import parse_whole
+
 HIGHEST = 65535
 
 
@@ -54,9 +56,9 @@ def _uses(rule: PortRule, given: Mapping[str, str], own_port: int) -> Iterator[P
 def _first(rule: PortRule, given: Mapping[str, str], own_port: int) -> int:
     """0 when nothing names a port."""
     for flag in rule.flags:
-        port = given.get(flag, "").rpartition(":")[2]
-        if port.isascii() and port.isdecimal():
-            return int(port)
+        port = parse_whole(given.get(flag, "").rpartition(":")[2])
+        if port is not None:
+            return port
     if rule.default:
         return rule.default
     if not rule.offset or not own_port:

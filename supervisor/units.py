@@ -1,10 +1,11 @@
-"""Durations and byte counts as people write them in a configuration and read them in a message."""
+"""Durations, byte counts and whole numbers as people write them and read them in a message."""
 
 from __future__ import annotations
 
 import re
 from itertools import pairwise
 
+MAX_DIGITS = 18  # fits 64 bits; Python itself refuses to read more than 4300 digits, with an exception
 _DURATION_UNITS_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _BYTE_UNITS = {
     "B": 1,
@@ -20,6 +21,11 @@ _BYTE_UNITS = {
 _PART = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)(ms|[dhms])", re.ASCII)
 _DURATION = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
 _BYTES = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([KMGT]i?B|B)", re.ASCII)
+
+
+def parse_whole(text: str) -> int | None:
+    """The whole number that `text` is; None for anything else and for what nothing can be counted to."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS else None
 
 
 def parse_duration(text: str) -> float:

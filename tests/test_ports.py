@@ -52,4 +52,5 @@ def test_what_is_no_port_is_ignored_and_none_comes_twice() -> None:
     rules = (PortRule("a", flags=("--a",)), PortRule("b", flags=("--b",)), PortRule("c", flags=("--c",)))
     given = {"--a": "auto", "--b": "70", "--c": "70"}
     assert derived_ports(rules, given, 30000) == (PortUse(70, "c"),)
+    assert derived_ports(rules, {"--a": "9" * 5000}, 30000) == ()
     assert derived_ports(rules, {"--a": "30000"}, 30000) == ()  # its own, checked anyway

@@ -160,6 +160,13 @@ def test_facts_never_refuse() -> None:
     assert facts(SGLANG, ["--tp_size", "4"]).tensor_parallel == 4
 
 
+def test_what_no_server_can_have_is_not_read() -> None:
+    """The engine will refuse it; whoever reads it before divides by it, or asks the kernel for it."""
+    odd = ["--tp", "0", "--pp", "0", "--dp", "0", "--nnodes", "0", "--port", "65536", "--context-length", "9" * 5000]
+    assert facts(SGLANG, odd) == facts(SGLANG, [])
+    assert facts(SGLANG, ["--port", "65535"]).port == 65535
+
+
 @pytest.mark.parametrize(
     ("command", "known"),
     [

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.units import format_bytes, format_duration, parse_bytes, parse_duration
+from supervisor.units import MAX_DIGITS, format_bytes, format_duration, parse_bytes, parse_duration, parse_whole
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,25 @@ def test_durations_are_shown_in_two_units(seconds: float, text: str) -> None:
 def test_what_is_shown_is_close_to_what_was_meant(seconds: float) -> None:
     shown = format_duration(seconds).replace(" ", "")
     assert parse_duration(shown) == pytest.approx(seconds, rel=0.05, abs=0.51)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("0", 0),
+        ("30000", 30000),
+        ("9" * MAX_DIGITS, 10**MAX_DIGITS - 1),
+        ("9" * (MAX_DIGITS + 1), None),
+        ("9" * 5000, None),
+        ("", None),
+        ("-1", None),
+        ("1.0", None),
+        ("٧", None),
+        ("²", None),
+    ],
+)
+def test_whole_numbers_are_read(text: str, number: int | None) -> None:
+    assert parse_whole(text) == number
 
 
 @pytest.mark.parametrize(

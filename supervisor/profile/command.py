@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from supervisor.ports import PortUse, derived_ports
+from supervisor.ports import HIGHEST, PortUse, derived_ports
 from supervisor.profile.parts import Profile
+from supervisor.units import parse_whole
 
 
 class CommandFacts(msgspec.Struct, frozen=True):
@@ -48,23 +49,28 @@ def facts(profile: Profile, command: Sequence[str], host: str = "") -> CommandFa
         return next((given[flag] for flag in flags if flag in given), default)
 
     def number(flags: tuple[str, ...], default: int) -> int:
-        value = text(flags)
-        return int(value) if value.isdecimal() else default
+        value = parse_whole(text(flags))
+        return default if value is None else value
+
+    def size(flags: tuple[str, ...]) -> int:
+        return max(1, number(flags, 1))  # whoever divides by it divides by something
 
     def switch(flags: tuple[str, ...]) -> bool:
         return any(flag in given for flag in flags)
 
     port, node_rank = number(rules.port, rules.default_port), number(rules.node_rank, 0)
+    if port > HIGHEST:
+        port = rules.default_port
     return CommandFacts(
         port=port,
         host=host or text(rules.host, rules.default_host),
         model_path=text(rules.model) or (_first_word(profile, command) if rules.positional_model else ""),
         served_name=text(rules.served_name),
-        tensor_parallel=number(rules.tensor_parallel, 1),
-        data_parallel=number(rules.data_parallel, 1),
-        pipeline_parallel=number(rules.pipeline_parallel, 1),
-        expert_parallel=number(rules.expert_parallel, 1),
-        nodes=number(rules.nodes, 1),
+        tensor_parallel=size(rules.tensor_parallel),
+        data_parallel=size(rules.data_parallel),
+        pipeline_parallel=size(rules.pipeline_parallel),
+        expert_parallel=size(rules.expert_parallel),
+        nodes=size(rules.nodes),
         node_rank=node_rank,
         base_gpu=number(rules.base_gpu, 0),
         context_length=number(rules.context_length, 0),

@@ -8,6 +8,7 @@ from typing import TypeAlias
 from supervisor.core.lint import versions
 from supervisor.preflight import ConfigFacts, DeviceFacts, Inspected, ModelFacts, Rules
 from supervisor.preflight.rules import DRAFT, MODEL
+from supervisor.units import parse_whole
 
 Values: TypeAlias = dict[str, str | int]
 _TRUE = frozenset({"1", "true", "yes", "y"})
@@ -78,12 +79,12 @@ class Case:
     def ranks(self) -> int:
         """Ranks of all nodes."""
         replicas = 1 if self.facts.data_parallel_attention else self.facts.data_parallel
-        return self.facts.tensor_parallel * self.facts.pipeline_parallel * max(1, replicas)
+        return self.facts.tensor_parallel * self.facts.pipeline_parallel * replicas
 
     @property
     def local_ranks(self) -> int:
         """Ranks, and so devices, of this node; where nodes do not divide them another rule says so."""
-        return max(1, self.ranks // max(1, self.facts.nodes))
+        return max(1, self.ranks // self.facts.nodes)
 
     @property
     def on_devices(self) -> bool:
@@ -106,7 +107,8 @@ class Case:
         """The devices that the environment names by number; None when it says nothing, or says it in UUIDs."""
         _, value = self.variable(self.variables.visible_devices)
         words = [word.strip() for word in value.split(",") if word.strip()]
-        return tuple(map(int, words)) if words and all(word.isdecimal() for word in words) else None
+        numbers = [number for word in words if (number := parse_whole(word)) is not None]
+        return tuple(numbers) if words and len(numbers) == len(words) else None
 
     # --- models ---
 
@@ -168,8 +170,8 @@ def spelled(flag: str) -> str:
 
 def whole(text: str) -> int | None:
     """The text as a whole number."""
-    digits = text[1:] if text[:1] in "+-" else text
-    return int(text) if digits.isascii() and digits.isdecimal() else None
+    number = parse_whole(text[1:] if text[:1] in "+-" else text)
+    return -number if number is not None and text[0] == "-" else number
 
 
 def _is_number(word: str) -> bool:

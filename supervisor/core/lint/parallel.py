@@ -11,7 +11,7 @@ from supervisor.preflight import Rule
 def ranks_over_devices(case: Case, rule: Rule) -> Iterator[Values]:
     """More ranks on this node than it has devices for."""
     have = _devices_at_hand(case)
-    if not case.on_devices or have is None or case.ranks % max(1, case.facts.nodes):
+    if not case.on_devices or have is None or case.ranks % case.facts.nodes:
         return
     count, where = have
     step = case.number(case.options.gpu_step) or 1
@@ -69,7 +69,7 @@ def nodes(case: Case, rule: Rule) -> Iterator[Values]:
 
 def attention_groups(case: Case, rule: Rule) -> Iterator[Values]:
     """Ranks that attention in data parallel does not divide."""
-    if case.facts.tensor_parallel % max(1, case.attention_groups):
+    if case.facts.tensor_parallel % case.attention_groups:
         yield {"tensor": case.facts.tensor_parallel, "data": case.facts.data_parallel}
 
 
@@ -92,7 +92,7 @@ def heads(case: Case, rule: Rule) -> Iterator[Values]:
     if bool(known & set(config.architectures)) is inverse:
         return
     count = config.numbers.get("num_attention_heads")
-    ranks = case.facts.tensor_parallel // max(1, case.attention_groups)
+    ranks = case.facts.tensor_parallel // case.attention_groups
     if count and ranks > 1 and count % ranks:
         yield {"heads": int(count), "ranks": ranks}
 
@@ -117,7 +117,7 @@ def prefill_pages(case: Case, rule: Rule) -> Iterator[Values]:
     chunk, page = case.number(case.options.chunked_prefill), case.number(case.options.page_size)
     if chunk is None or page is None or chunk <= 0 or page <= 0 or case.facts.disaggregation == "decode":
         return
-    part = chunk // max(1, case.attention_groups)
+    part = chunk // case.attention_groups
     if part % page:
         shared = f" ({chunk} shared by {case.attention_groups})" if part != chunk else ""
         yield {"chunk": part, "page": page, "shared": shared}

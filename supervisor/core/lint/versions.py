@@ -8,7 +8,8 @@ from typing import TypeAlias
 Version: TypeAlias = tuple[tuple[int, ...], int, int]
 
 _VERSION = re.compile(
-    r"v?(?P<release>\d+(?:\.\d+)*)(?:[._-]?(?P<pre>a|b|rc)\d*)?(?:[._-]?post(?P<post>\d*))?(?P<dev>\.?dev\d*)?(?:\+.*)?"
+    r"v?(?P<release>\d{1,18}(?:\.\d{1,18})*)(?:[._-]?(?P<pre>a|b|rc)\d*)?"
+    r"(?:[._-]?post(?P<post>\d{0,18}))?(?P<dev>\.?dev\d*)?(?:\+.*)?"
 )
 _CLAUSE = re.compile(r"(>=|<=|==|<|>)(.+)")
 _PARTS = 4  # of a release; 0.5 is 0.5.0.0

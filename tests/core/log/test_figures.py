@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from supervisor.core.log.figures import MAX_DIGITS, amount_of, count_of
+from supervisor.core.log.figures import amount_of, count_of
 from supervisor.core.log.grammar import LogReader
 from supervisor.core.progress import read_bar
 from supervisor.core.ranks import Rank, Step
@@ -21,6 +21,7 @@ from supervisor.lines import LineCutter
 from supervisor.profile import load_profile
 from supervisor.simulator.options import Options
 from supervisor.simulator.render import render
+from supervisor.units import MAX_DIGITS
 from tests.core.world import World
 
 HUGE = "9" * 5000
