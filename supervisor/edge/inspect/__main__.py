@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import grp
+import json
 import os
 import pwd
 import sys
@@ -22,7 +23,12 @@ def main() -> None:
         answer = Looked(skipped=(f"everything on disk: cannot become user {request.user}: {problem}",))
     else:
         answer = look(request)
-    sys.stdout.buffer.write(msgspec.json.encode(answer))
+    sys.stdout.buffer.write(encoded(answer))
+
+
+def encoded(answer: Looked) -> bytes:
+    """Names of files and what JSON holds may be no UTF-8: what cannot be told is a question mark."""
+    return json.dumps(msgspec.to_builtins(answer), ensure_ascii=False).encode("utf-8", "replace")
 
 
 def become(user: str, group: str) -> None:

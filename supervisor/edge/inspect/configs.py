@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 from supervisor.preflight import ConfigFacts, RopeFacts
 
 # Where models of several kinds of input keep what describes their text model.
 _TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config")
+_NUMBER_MAX = 1 << 62
 
 
 def parse_config(config: dict[str, Any]) -> ConfigFacts:
@@ -18,7 +19,7 @@ def parse_config(config: dict[str, Any]) -> ConfigFacts:
     return ConfigFacts(
         architectures=tuple(map(str, architectures)) if isinstance(architectures, list) else (),
         model_type=str(text.get("model_type") or ""),
-        numbers={key: float(value) for key, value in text.items() if _is_number(value)},
+        numbers={key: float(value) for key, value in text.items() if is_number(value)},
         rope=_rope(text),
         quantization=str(quantization.get("quant_method") or ""),
         quantization_block=_whole(quantization.get("weight_block_size")),
@@ -26,10 +27,9 @@ def parse_config(config: dict[str, Any]) -> ConfigFacts:
 
 
 def _text_part(config: dict[str, Any]) -> dict[str, Any]:
-    for name in _TEXT_PARTS:
-        part = _table(config.get(name))
-        if part:
-            return _text_part(part)
+    """The innermost one, however deep it lies."""
+    while part := next(filter(None, (_table(config.get(name)) for name in _TEXT_PARTS)), None):
+        config = part
     return config
 
 
@@ -41,15 +41,16 @@ def _rope(text: dict[str, Any]) -> RopeFacts | None:
     factor = rope.get("factor", 1)
     kind = rope.get("rope_type") or ""
     original = "original_max_position_embeddings" in rope
-    return RopeFacts(float(factor) if _is_number(factor) else 1.0, original, str(kind))
+    return RopeFacts(float(factor) if is_number(factor) else 1.0, original, str(kind))
 
 
 def _table(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def is_number(value: object) -> TypeGuard[int | float]:
+    """One that a model can have: JSON as Python reads it knows infinity, and whole numbers of any length."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _NUMBER_MAX
 
 
 def _whole(value: object) -> tuple[int, ...]:

@@ -29,7 +29,7 @@ def copy_of(model: str, cache: str) -> str:
     """The folder of the newest copy, "" without one."""
     folder = Path(cache) / f"models--{model.replace('/', '--')}"
     try:
-        revision = (folder / "refs" / "main").read_text().strip()
+        revision = (folder / "refs" / "main").read_text(errors="replace").strip()
         copies = [folder / "snapshots" / revision, *sorted((folder / "snapshots").iterdir())]
     except OSError:
         return ""

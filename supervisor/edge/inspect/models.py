@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.edge.inspect import hub, safetensors
-from supervisor.edge.inspect.configs import parse_config
+from supervisor.edge.inspect.configs import is_number, parse_config
 from supervisor.preflight import ConfigFacts, FileFacts, ModelFacts, ModelKind, Request
 from supervisor.preflight.rules import DRAFT, MODEL
 
@@ -118,7 +118,7 @@ def _index(folder: Path) -> tuple[dict[str, Any] | None, str]:
 def _total(index: dict[str, Any] | None) -> int | None:
     metadata = index.get("metadata") if index else None
     total = metadata.get("total_size") if isinstance(metadata, dict) else None
-    return int(total) if isinstance(total, int | float) else None
+    return int(total) if is_number(total) else None
 
 
 def _weights(
@@ -135,6 +135,8 @@ def _weights(
             missing.append(name)
         except PermissionError:
             unreadable.append(name)
+        except (OSError, ValueError) as problem:  # a folder of that name; a name that no file can have
+            found.append(FileFacts(name, problem=getattr(problem, "strerror", None) or str(problem)))
     return tuple(found), tuple(missing), tuple(unreadable)
 
 

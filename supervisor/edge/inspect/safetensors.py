@@ -40,16 +40,18 @@ def _no_header(start: bytes, length: int, size: int) -> str:
 
 def _judge(name: str, size: int, length: int, header: bytes) -> FileFacts:
     try:
-        tensors = json.loads(header)
-        places = [tensor for key, tensor in tensors.items() if key != "__metadata__"]
-        end = max((int(place["data_offsets"][1]) for place in places), default=0)
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+        tensors = [_tensor(place) for key, place in json.loads(header).items() if key != "__metadata__"]
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return FileFacts(name, size, "its header is damaged")
+    end = max((end for end, _ in tensors), default=0)
     if 8 + length + end != size:
         return FileFacts(name, size, f"{size} bytes long in place of {8 + length + end}")
-    return FileFacts(name, size, wide_bytes=sum(map(_wide, places)))
+    return FileFacts(name, size, wide_bytes=sum(wide for _, wide in tensors))
 
 
-def _wide(place: dict[str, Any]) -> int:
-    begin, end = place["data_offsets"]
-    return int(end) - int(begin) if place.get("dtype") in _WIDE else 0
+def _tensor(place: dict[str, Any]) -> tuple[int, int]:
+    """Where it ends, and how many bytes of wide numbers it has."""
+    begin, end = map(int, place["data_offsets"])
+    if not 0 <= begin <= end:
+        raise ValueError(f"a tensor from {begin} to {end}")
+    return end, end - begin if place.get("dtype") in _WIDE else 0

@@ -53,6 +53,15 @@ def test_a_directory_that_is_not_there() -> None:
     assert problem == "/no/such: No such file or directory"
 
 
+async def test_names_that_are_no_text_are_told_with_question_marks(tmp_path: Path) -> None:
+    folder = model(tmp_path / "m", "model.safetensors", config={"architectures": ["A\ud800"]})
+    (folder / os.fsdecode(b"\xff.incomplete")).touch()
+    looked = await inspect(request(str(folder)), LIMIT_S)
+    (found,) = looked.models
+    assert found.config is not None
+    assert (found.unfinished, found.config.architectures) == (("?.incomplete",), ("A?",))
+
+
 @ROOT_ONLY
 @pytest.mark.parametrize(
     ("place", "problem"),

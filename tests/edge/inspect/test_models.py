@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,42 @@ def test_a_file_that_is_no_file_of_weights(tmp_path: Path, data: bytes, problem:
     folder = model(tmp_path / "m", "model.safetensors")
     (folder / "model.safetensors").write_bytes(data)
     assert seen(folder).files[0].problem.startswith(problem)
+
+
+@pytest.mark.parametrize(
+    "offsets", ["[0, 1e999]", "[8]", "[0, 4, 8]", "[8, 0]", "[-8, 0]", '["x", 8]', "[null, 8]", f"[0, {'9' * 5000}]"]
+)
+def test_offsets_of_a_tensor_that_are_none(tmp_path: Path, offsets: str) -> None:
+    header = f'{{"w": {{"dtype": "F32", "data_offsets": {offsets}}}}}'.encode()
+    folder = model(tmp_path / "m", "model.safetensors")
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(8))
+    assert seen(folder).files[0].problem == "its header is damaged"
+
+
+@pytest.mark.parametrize("number", ["Infinity", "-Infinity", "NaN", "1e999", "1" + "0" * 400])
+def test_numbers_that_no_model_has_are_left_out(tmp_path: Path, number: str) -> None:
+    folder = model(tmp_path / "m", *TWO)
+    rope = f'{{"factor": {number}}}'
+    (folder / "config.json").write_text(f'{{"hidden_size": {number}, "num_layers": 2, "rope_scaling": {rope}}}')
+    index = f'{{"weight_map": {{"w": "{TWO[0]}"}}, "metadata": {{"total_size": {number}}}}}'
+    (folder / "model.safetensors.index.json").write_text(index)
+    found = seen(folder)
+    assert found.config is not None
+    assert found.config.rope is not None
+    assert (found.config.numbers, found.config.rope.factor, found.index_bytes) == ({"num_layers": 2.0}, 1.0, None)
+
+
+def test_a_shards_name_that_no_file_can_have(tmp_path: Path) -> None:
+    folder = model(tmp_path / "m", *TWO)
+    (folder / "sub").mkdir()
+    names = {"a": "sub", "b": "a\0b", "c": "x" * 300, "d": TWO[0]}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+    assert {file.name: bool(file.problem) for file in seen(folder).files} == {
+        "sub": True,
+        "a\0b": True,
+        "x" * 300: True,
+        TWO[0]: False,
+    }
 
 
 def test_wide_numbers_are_counted(tmp_path: Path) -> None:
