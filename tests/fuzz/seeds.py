@@ -20,6 +20,7 @@ _ROOT = _HERE.parents[1]
 _LOGS = _ROOT / "tests" / "data"
 _LOG_BYTES = 2000
 _ROWS = 40
+BETWEEN = b"\n---\n"  # the files of a model
 FOUND = _HERE / "found"  # inputs that once broke something, by target
 
 _SUPERVISORD = b"""d[supervisord]
@@ -72,6 +73,16 @@ def _converted() -> Iterator[bytes]:
     yield from (_SUPERVISORD, _UNIT)
 
 
+def _models() -> Iterator[bytes]:
+    text = {"max_position_embeddings": 4096, "num_attention_heads": 6, "rope_scaling": {"factor": 4.0}}
+    quantization = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    config = {"architectures": ["LlamaForCausalLM"], "text_config": text, "quantization_config": quantization}
+    index = {"metadata": {"total_size": 16}, "weight_map": {"a": "model.safetensors", "b": "b.safetensors"}}
+    header = {"__metadata__": {}, "w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}
+    yield BETWEEN.join(map(msgspec.json.encode, (config, index, header)))
+    yield BETWEEN.join((msgspec.json.encode(config), b"{}", b"\x02\0\0\0\0\0\0\0{}"))
+
+
 def _calls() -> Iterator[bytes]:
     yield dumps(("kimi", 1, True, 2.5, ["a", {"b": "c"}], b"bytes"), "supervisor.startProcess").encode()
 
@@ -106,6 +117,7 @@ _GOOD = {
     "log": _logs,
     "config": _configs,
     "converter": _converted,
+    "model": _models,
     "xmlrpc": _calls,
     "http": _requests,
     "saved": _records,

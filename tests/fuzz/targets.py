@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import io
 import shutil
+import struct
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -23,24 +24,33 @@ from supervisor.config import ConfigError, config_hash, load
 from supervisor.convert import convert
 from supervisor.convert.draft import ConversionError
 from supervisor.convert.page import page
+from supervisor.core.lint import lint
 from supervisor.core.log.grammar import LogReader
 from supervisor.core.log.live import LiveReader
 from supervisor.core.replay.review import Step, review
 from supervisor.core.resolve import resolve
 from supervisor.core.server import Server
 from supervisor.core.settings import Settings
+from supervisor.edge.inspect.__main__ import encoded
+from supervisor.edge.inspect.models import model_facts
 from supervisor.lines import LineCutter
 from supervisor.offline import UnreadableError, diagnose
+from supervisor.preflight import DeviceFacts, Inspected, Looked, MachineFacts, Request, load_rules
+from supervisor.preflight.rules import MODEL
 from supervisor.profile import Profile, facts, load_profile, profile_names
 from supervisor.shell.devices import Devices
 from supervisor.shell.states import StateStore
 from supervisor.shell.trees import TreeStore
 from tests.fuzz.http import Door
+from tests.fuzz.seeds import BETWEEN
 
 Target = Callable[[bytes], None]
 _NOW = 1000.0
 _SETTINGS = Settings(name="kimi", engine="sglang", port=30000, gpus=(0, 1))
 _TICKS = 30
+_MODEL_FILES = ("config.json", "model.safetensors.index.json", "model.safetensors")
+_STARTED = ("python", "-m", "sglang.launch_server", "--model-path", "/m", "--tp", "2", "--context-length", "4096")
+_MACHINE = MachineFacts(devices=(DeviceFacts(0, "", 1 << 30, 1 << 30), DeviceFacts(1, "", 1 << 30, 1 << 30)))
 
 
 @cache
@@ -115,6 +125,22 @@ def converter(data: bytes) -> None:
     written = folder() / "converted.toml"
     written.write_text(page(conversion))
     load(written)
+
+
+def model(data: bytes) -> None:
+    """A model's folder as others have left it: what is wrong is told, and the rules judge the rest."""
+    place = folder() / "model"
+    place.mkdir(exist_ok=True)
+    for name, part in zip(_MODEL_FILES, data.split(BETWEEN), strict=False):
+        headed = name == _MODEL_FILES[-1] and part[:1] == b"{"  # its length before it, which no fuzzer guesses
+        (place / name).write_bytes(struct.pack("<Q", len(part)) + part + bytes(8) if headed else part)
+    request = Request("/bin/sh", models={MODEL: str(place)})
+    looked = Looked(models=(model_facts(MODEL, str(place), request),), machine=_MACHINE)
+    answer = msgspec.json.decode(encoded(looked), type=Looked)
+    profile = load_profile("sglang")
+    known = Inspected("kimi", _STARTED, facts(profile, _STARTED), looked=answer)
+    for finding in lint(known, load_rules("sglang")):
+        assert finding.what
 
 
 # --- requests --------------------------------------------------------------------------------------------------------
@@ -209,5 +235,5 @@ def _actions(payload: bytes) -> tuple[a.AnyAction, ...]:
 
 
 TARGETS: dict[str, Target] = {
-    one.__name__: one for one in (log, config, converter, xmlrpc, http, saved, notes, journal)
+    one.__name__: one for one in (log, config, converter, model, xmlrpc, http, saved, notes, journal)
 }
