@@ -17,10 +17,10 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -35,6 +35,7 @@ _MODULES = """
 attempt budgets claiming claims clues course desk diagnose draining endcause ending facets health lifecycle
 maintenance mates memory patience probing progress rankorder ranks remedy requests restart rolling routing server
 serving stopclock timers verdict vitals watching
+lint.case lint.command lint.files lint.host lint.judge lint.memory lint.parallel lint.speculation lint.versions
 fleet.ends fleet.forecast fleet.member fleet.needs fleet.starts fleet.view
 gpus.attribution gpus.book gpus.device gpus.leases gpus.quarantine gpus.reclaim
 log.figures log.grammar log.live log.patterns log.rules log.segments log.signatures log.skim log.stamps log.traceback
@@ -46,6 +47,9 @@ _HISTORIES, _MOVES = 60, 40
 _BESIDES_S = 10.0
 """A mistake that runs for so much longer than its tests do is noticed, too."""
 _MEMORY_BYTES = 4 << 30
+
+
+T = TypeVar("T")
 
 
 class Test(msgspec.Struct, frozen=True):
@@ -68,6 +72,7 @@ class Given(msgspec.Struct, frozen=True):
     tests: list[str]
     each: int
     seed: int
+    skip: int
     patience_s: float
     only: str
     known: Path | None
@@ -81,6 +86,7 @@ def main() -> int:
     parser.add_argument("--tests", nargs="+", default=TESTS, help="files or folders of tests")
     parser.add_argument("--each", type=int, default=0, help="that many of each module, drawn by the seed; 0 = all")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--skip", type=int, default=0, help="leave out what `--each SKIP` draws by the same seed")
     parser.add_argument("--patience", type=float, default=5.0, help="seconds of tests for one mistake")
     parser.add_argument("--only", default="", help="mistakes whose line, as it is printed, has this text in it")
     parser.add_argument(
@@ -89,8 +95,8 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=600.0)
     told = parser.parse_args()
     until = time.monotonic() + told.minutes * 60
-    asked = (list(told.modules), list(told.tests), told.each, told.seed, told.patience, told.only, told.reach, until)
-    given = Given(*asked)
+    asked = (list(told.modules), list(told.tests), told.each, told.seed, told.skip)
+    given = Given(*asked, told.patience, told.only, told.reach, until)
     options = ("-q", "--no-header", "--no-summary", "-p", "no:cacheprovider", "-s", "-W", "ignore")
     return int(pytest.main([*options, *given.tests], plugins=[Plugin(given)]))
 
@@ -160,7 +166,7 @@ def _table(given: Given, tests: list[Test]) -> None:
 def _module(name: str, given: Given, tests: list[Test]) -> tuple[int, int, int]:
     module = importlib.import_module(f"supervisor.core.{name}")
     every = list(mutants(Path(inspect.getfile(module)).read_text(), name))
-    chosen = random.Random(f"{given.seed} {name}").sample(every, min(given.each or len(every), len(every)))
+    chosen = drawn(every, given.each, given.skip, f"{given.seed} {name}")
     tried, unnoticed, lucky = 0, [], dict[str, int]()
     for mutant in (one for one in chosen if given.only in str(one)):
         if time.monotonic() > given.until:
@@ -177,6 +183,13 @@ def _module(name: str, given: Given, tests: list[Test]) -> tuple[int, int, int]:
     for mutant in sorted(unnoticed, key=lambda one: one.line):
         print(f"  - {mutant}", flush=True)
     return len(every), tried, tried - len(unnoticed)
+
+
+def drawn(every: Sequence[T], each: int, skip: int, seed: str) -> list[T]:
+    """That many of them, and none of those that an earlier run with the same seed has drawn."""
+    before = set(random.Random(seed).sample(range(len(every)), min(skip, len(every))))
+    others = [number for number in range(len(every)) if number not in before]
+    return [every[number] for number in random.Random(seed).sample(others, min(each or len(others), len(others)))]
 
 
 def _asked(mutant: Mutant, tests: list[Test], lucky: dict[str, int], patience_s: float) -> list[Test]:
