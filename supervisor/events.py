@@ -158,7 +158,7 @@ class RoleDied(Event, frozen=True):
     pid: int
     role: str
     rank: str = ""
-    with_leader: bool = False  # the leader has ended since: told afterwards, for the cause
+    with_leader: bool = False  # the leader ended in the same moment, or since: told afterwards, for the cause
     code: int | None = None
 
 

@@ -70,6 +70,7 @@ class Attempt:
         self.kernel_heard = False
         self.first_death = ""  # the process with a role that ended first
         self.death_code: int | None = None  # how
+        self.death_together = False  # in the same moment as the leader
         self.stuck: tuple[StuckProcess, ...] = ()
         self.evidence_path = ""
         self.evidence_asked = False
@@ -130,7 +131,7 @@ class Attempt:
         words = (event.role, event.rank or self._missing_rank(event), f"(pid {event.pid})")
         who = " ".join(word for word in words if word)
         if not self.first_death:
-            self.first_death, self.death_code = who, event.code
+            self.first_death, self.death_code, self.death_together = who, event.code, event.with_leader
         return who
 
     def _missing_rank(self, event: RoleDied) -> str:
@@ -261,6 +262,7 @@ class Attempt:
             kernel_heard=self.kernel_heard,
             death_code=self.death_code,
             first_death=self.first_death,
+            together=self.death_together,
             alone=self._alone,
             asked=self.asked,
         )

@@ -48,6 +48,7 @@ class End(NamedTuple):
     kernel_heard: bool  # the kernel's word on an OOM kill would have reached us
     death_code: int | None = None  # of the process with a role that ended first
     first_death: str = ""  # who that was; "" when the leader was the first
+    together: bool = False  # and was seen to end in the same moment as the leader
     asked: str = ""  # the signal that somebody had us send, and who
     alone: bool = True  # every rank is of this tree: whom one of them misses is another of them
 
@@ -109,15 +110,19 @@ def _asked_for(profile: Profile, asked: str) -> DiagnosisView:
 
 def _killed_first(profile: Profile, finder: CauseFinder, end: End) -> DiagnosisView | None:
     """The survivors complain, and we saw who ended by a signal before them; None when nobody did."""
-    who, code = end.first_death, end.death_code if end.alone else None
-    # A leader that is killed takes its children along, who may be seen first, with nobody left to tell how they ended.
-    # Who says that it ends, or is told to by us, was not the first.
-    if code is None and end.exited and not end.signals and not finder.clues.leader_ends:
-        who, code = "the leader", end.code
+    who, code = f"{end.first_death} ended first,", end.death_code if end.alone else None
+    if code is None and (end.together or not end.first_death) and _killed_leader(finder, end):
+        beside = f"and {end.first_death} ended in one moment, the leader" if end.together else "ended first,"
+        who, code = f"the leader {beside}", end.code
     if code is None or code >= 0:
         return None
     told = CauseFinder(profile).conclude(code, frozenset(), alive=False, stage=end.stage)  # the log put aside
-    return replace(told, evidence=f"{who} ended first, by signal {-code}; what the log says came after it")
+    return replace(told, evidence=f"{who} by signal {-code}; what the log says came after it")
+
+
+def _killed_leader(finder: CauseFinder, end: End) -> bool:
+    """Whether its end may have been the first: who says that it ends, or is told to by us, echoes another's."""
+    return end.exited and not end.signals and not finder.clues.leader_ends
 
 
 def _seen_dead(told: DiagnosisView, end: End) -> DiagnosisView:

@@ -169,9 +169,10 @@ def test_a_rank_that_a_signal_ended_first_goes_before_its_survivors_words(kind: 
 @pytest.mark.parametrize("log", [RESET, ""])
 @pytest.mark.parametrize("child", ["", "scheduler TP2 (pid 12)"])  # seen to end in the same moment, nobody knows how
 def test_a_leader_that_a_signal_ended_first_does_so_too(log: str, child: str) -> None:
-    view = cause(LEADER_FIRST._replace(first_death=child), log)
+    view = cause(LEADER_FIRST._replace(first_death=child, together=bool(child)), log)
     assert (view.cause, view.restart) == ("external-termination", "maybe")
-    assert not log or view.evidence.startswith("the leader ended first, by signal 9")
+    said = f"the leader and {child} ended in one moment, the leader" if child else "the leader ended first,"
+    assert not log or view.evidence == f"{said} by signal 9; what the log says came after it"
 
 
 def test_the_first_ones_signal_names_the_class() -> None:
@@ -189,6 +190,7 @@ def test_the_first_ones_signal_names_the_class() -> None:
         (RANK_FIRST._replace(alone=False), RESET + SIGQUIT),  # whom they miss may be of another node
         (RANK_FIRST._replace(death_code=1), RESET),
         (RANK_FIRST._replace(death_code=None), RESET + SIGQUIT),
+        (RANK_FIRST._replace(death_code=None), RESET),  # the leader lived on for a while: its end is an echo
         (LEADER_FIRST, RESET + SIGQUIT),  # it kills its tree and itself
         (LEADER_FIRST._replace(signals=frozenset({9})), RESET),
     ],

@@ -18,11 +18,11 @@ from msgspec.structs import replace
 from supervisor.core.log.rules import rule_index
 from supervisor.edge.process import Tree
 from supervisor.edge.treewatch import Member, Rules, TreeWatch
-from supervisor.edge.treewatch.proc import children, look
+from supervisor.edge.treewatch.proc import children, ending, look
 from supervisor.edge.treewatch.watch import TITLE_EVERY_LOOKS
 from supervisor.events import ProcessSample, RoleDied, TreeSampled
 from supervisor.profile import load_profile, profile_names
-from tests.edge.conftest import Starter, until
+from tests.edge.conftest import Starter, is_headless, until
 
 PROFILE = load_profile("sglang")
 RULES = Rules(PROFILE.roles, PROFILE.compilers, rule_index(PROFILE).canonical)
@@ -416,6 +416,92 @@ async def test_a_tree_that_is_killed_makes_no_noise(start: Starter, whole: bool)
             os.kill(pid, signal.SIGKILL)
         with anyio.fail_after(5):
             assert [event async for event in watch.deaths()] == []
+
+
+# Has ended its first thread, as a killed leader of many threads has before all of it is gone; a child asks to die with it.
+LEADER_ENDING = """
+import ctypes, os, signal, threading
+libc = ctypes.CDLL(None)
+if os.fork() == 0:
+    os.execvp("bash", ["sglang::scheduler_TP0", "-c", "sleep 1000; :"])
+threading.Thread(target=signal.pause).start()
+libc.pthread_exit(None)
+"""
+
+
+async def test_whom_an_ending_leader_takes_along_did_not_end_first_although_he_is_seen_first(start: Starter) -> None:
+    tree = await start(sys.executable, "-c", LEADER_ENDING)
+    await until(lambda: is_headless(tree.pid))
+    async with watching(tree) as watch:
+        rank = roles(await sampled(watch, roles))["scheduler TP0"]
+        told: list[RoleDied] = []
+
+        async def listen() -> None:
+            told.extend([event async for event in watch.deaths()])
+
+        with anyio.fail_after(LIMIT_S):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(listen)
+                os.kill(rank.pid, signal.SIGKILL)
+                await until(lambda: not is_alive(rank))
+                os.kill(tree.pid, signal.SIGKILL)
+        assert (told, watch.first_death) == ([], None)
+
+
+# With many threads and much memory, and a child that asks to die with it (PR_SET_PDEATHSIG).
+SLOW_TO_DIE = """
+import ctypes, mmap, os, threading, time
+if os.fork() == 0:
+    ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)
+    os.execvp("bash", ["sglang::scheduler_TP0", "-c", "sleep 1000; :"])
+memory = mmap.mmap(-1, 256 << 20)
+memory[::4096] = bytes(65536)
+for _ in range(40):
+    threading.Thread(target=time.sleep, args=(1000,)).start()
+"""
+
+
+async def test_a_leader_that_dies_slowly_is_the_first_who_died(start: Starter) -> None:
+    """Its rank is gone at once, long before the leader's own end is known."""
+    for _ in range(3):
+        tree = await start(sys.executable, "-c", SLOW_TO_DIE)
+        async with watching(tree) as watch:
+            await sampled(watch, roles)
+            await until(lambda: len(os.listdir(f"/proc/{tree.pid}/task")) > 40)  # noqa: B023 -- called at once
+            os.kill(tree.pid, signal.SIGKILL)
+            with anyio.fail_after(LIMIT_S):
+                assert [event async for event in watch.deaths()] == []
+            assert watch.first_death is None
+
+
+async def test_who_ends_while_its_leader_goes_on_was_the_first(start: Starter) -> None:
+    tree = await start("bash", "-c", titled("sglang::scheduler_TP0") + "wait; sleep 1000")
+    async with watching(tree) as watch:
+        rank = roles(await sampled(watch, roles))["scheduler TP0"]
+        feed = watch.deaths()
+        os.kill(rank.pid, signal.SIGKILL)
+        with anyio.fail_after(LIMIT_S):
+            assert_killed(await anext(feed), RoleDied(1, rank.pid, "scheduler", "TP0"))
+            os.kill(tree.pid, signal.SIGKILL)
+            assert [event async for event in feed] == []
+        assert watch.first_death is not None
+        assert_killed(watch.first_death, RoleDied(1, rank.pid, "scheduler", "TP0"))
+
+
+async def test_a_process_is_ending_long_before_it_has_ended(start: Starter, headless: int) -> None:
+    tree = await start("sleep", "1000")
+    assert not ending(tree.pid)
+    os.kill(tree.pid, signal.SIGSTOP)
+    assert not ending(tree.pid)
+    os.kill(tree.pid, signal.SIGKILL)
+    assert ending(tree.pid), "before anybody has reaped it"
+    await tree.exited()
+    assert ending(tree.pid)
+    assert ending(headless)
+
+
+def is_alive(one: ProcessSample) -> bool:
+    return any(seen.process.alive for seen in look([one.pid]))
 
 
 async def test_descriptors_are_given_back(start: Starter) -> None:

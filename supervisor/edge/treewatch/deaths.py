@@ -13,6 +13,7 @@ from supervisor.edge.treewatch import proc
 from supervisor.events import RoleDied
 
 LEADER_FIRST_S = 0.1  # when a whole tree dies, its leader is seen to end within this: no news of its roles then
+LEADER_ENDS_S = 5.0  # for a leader that is ending already, and has much to give back first
 
 
 class Bearer(NamedTuple):
@@ -32,6 +33,7 @@ class Deaths:
         self._poller = select.epoll()
         self._bearers: dict[int, Bearer] = {}  # by pidfd
         self._watched: dict[tuple[int, int], int] = {}  # pid and start → pidfd, which may be another's after its end
+        self._leader_pid = leader
         self._leader: int | None = None
         self.first: RoleDied | None = None  # who ended before the leader and everybody else
         with contextlib.suppress(OSError):  # gone already: the deaths of its children are no news
@@ -70,9 +72,12 @@ class Deaths:
             return None
         await anyio.wait_readable(self._poller.fileno())
         dead, leader_ended = self._take()
-        if dead and not leader_ended and self.first is None:
-            self.first = dead[0]  # whoever ends in the same moment as the leader may be its victim
-        with anyio.move_on_after(LEADER_FIRST_S):
+        # The order in which ends are seen is not that of the deaths: a leader that is killed takes along whoever asked
+        # for it, and is seen to have ended after them. Asked now, it is ending already if theirs is an echo of its own.
+        leader_ending = leader_ended or proc.ending(self._leader_pid)
+        if dead and not leader_ending and self.first is None:
+            self.first = dead[0]
+        with anyio.move_on_after(LEADER_ENDS_S if leader_ending else LEADER_FIRST_S):
             while not leader_ended:
                 await anyio.wait_readable(self._poller.fileno())
                 more, leader_ended = self._take()

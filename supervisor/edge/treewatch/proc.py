@@ -13,6 +13,9 @@ from supervisor.procstat import Process
 _TICKS_S = os.sysconf("SC_CLK_TCK")
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC
 _READ_BYTES = 4096
+_STATE, _KERNEL_FLAGS, _PENDING = 0, 6, 28  # proc(5) fields 3, 9 and 31, counted from the state
+_PF_EXITING = 0x4  # linux/sched.h
+_SIGKILL_PENDING = 1 << 8  # a fatal signal of any number is turned into it for every thread (complete_signal)
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -57,6 +60,18 @@ def exit_status(pid: int, start_ticks: int) -> int | None:
     if now is None or now.alive or now.start_ticks != start_ticks:
         return None
     return os.waitstatus_to_exitcode(now.wait_status) or None
+
+
+def ending(pid: int) -> bool:
+    """Whether a process is gone, ends just now, or has been sent what ends it: long before its pidfd says so.
+
+    A process of many threads or much memory takes its time from the one to the other, and its children, who asked to
+    die with it, are the first of whom one hears.
+    """
+    field = (_read(f"/proc/{pid}/stat") or b"").rpartition(b")")[2].split()
+    if len(field) <= _PENDING or field[_STATE] in (b"Z", b"X", b"x"):
+        return True
+    return bool(int(field[_KERNEL_FLAGS]) & _PF_EXITING or int(field[_PENDING]) & _SIGKILL_PENDING)
 
 
 def children(pid: int) -> list[int]:
