@@ -64,9 +64,9 @@ def status(client: Client, options: Namespace) -> int:
 
 def starts_line(starts: Any) -> str:
     """How far a boot has come: who starts, who waits, and when all will be ready as far as anybody can tell."""
-    counts = f"{len(starts['starting'])} starting, {len(starts['waiting'])} waiting for their start"
-    if starts["ready_s"] is None:
-        return counts
+    told = [f"{len(starts['starting'])} starting, {len(starts['waiting'])} waiting for their start"]
+    if late := starts.get("overdue"):
+        told.append(f"overdue: {clean(', '.join(late))}")
     known = f"not counting {clean(', '.join(starts['unknown']))}: " if starts["unknown"] else ""
     return f"{counts}; {known}all ready in about {words(max(60.0, starts['ready_s']))}"
 

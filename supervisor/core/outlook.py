@@ -7,6 +7,8 @@ import msgspec
 from supervisor.snapshot import ServerSnapshot, StartupView
 
 SERVING = "healthy"
+_LATE_FACTOR = 2.0  # a phase that takes longer than usual by this, and by that, tells nothing of its end
+_LATE_S = 60.0
 
 
 class UsualPhase(msgspec.Struct, frozen=True):
@@ -31,22 +33,33 @@ def usual(snapshot: ServerSnapshot) -> tuple[UsualPhase, ...]:
 
 
 def ready_at(snapshot: ServerSnapshot, now: float) -> float | None:
-    """When the current start will be ready; None when nothing tells, and beside a bar that stands still.
+    """When the current start will be ready; None when nothing tells, and of one that is overdue.
 
     What is left of the current phase, by its bar or by its usual length, and the usual length of those to come. A start
-    that is later than usual is expected at any moment: never in the past.
+    that is a little later than usual is expected at any moment: never in the past.
     """
     start = snapshot.start
     if start is None or snapshot.lifecycle.value != "starting":
         return None
     medians, bars = _medians(snapshot), _bars_s(start, now)
-    if not medians or snapshot.doomed or stands_still(start, now):
+    if not medians or snapshot.doomed or _stopped(start, medians, now):
         return None
     own_s = medians.get(start.phase)
     rest_s = max([*bars, *([own_s - (now - start.since)] if own_s is not None else []), 0.0])
     entered = _entered(start)
     later_s = sum(seconds for phase, seconds in medians.items() if phase not in entered)
     return now + rest_s + later_s
+
+
+def overdue(snapshot: ServerSnapshot, now: float) -> bool:
+    """Whether earlier starts are known, and this one does not go as they did: it is lost, stands still, or is in a
+    phase for far longer than they were. When it will be ready, if ever, nobody can tell.
+    """
+    start = snapshot.start
+    if start is None or snapshot.lifecycle.value != "starting":
+        return False
+    medians = _medians(snapshot)
+    return bool(medians) and (snapshot.doomed or _stopped(start, medians, now))
 
 
 def progress(start: StartupView) -> float | None:
@@ -63,6 +76,17 @@ def stands_still(start: StartupView, now: float) -> bool:
 def laggards(start: StartupView) -> frozenset[str]:
     """The ranks that hold the others up."""
     return frozenset(start.lagging)
+
+
+def _stopped(start: StartupView, medians: dict[str, float], now: float) -> bool:
+    return stands_still(start, now) or _late(start, medians.get(start.phase), now)
+
+
+def _late(start: StartupView, own_s: float | None, now: float) -> bool:
+    """A bar that goes on tells of the end, however late."""
+    if own_s is None or _bars_s(start, now):
+        return False
+    return now - start.since > max(own_s * _LATE_FACTOR, own_s + _LATE_S)
 
 
 def _medians(snapshot: ServerSnapshot) -> dict[str, float]:

@@ -159,6 +159,8 @@ def _ready(snapshot: ServerSnapshot, clock: Clock) -> Child:
     if at is not None:
         late = at <= clock.monotonic
         return tag("span", "any moment" if late else "in about ", None if late else until(at, clock))
+    if outlook.overdue(snapshot, clock.monotonic):
+        return "overdue"
     return tag("span", "first start" if snapshot.lifecycle.value == "starting" else "no", class_="quiet")
 
 

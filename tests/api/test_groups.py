@@ -32,13 +32,14 @@ async def test_the_status_tells_who_starts_and_for_how_long(
 ) -> None:
     assert (await client.get(path)).json()["starts"] is None
 
-    control.starts = FleetView(2, ("a",), ("b", "c"), control.now.monotonic + 720, ("c",))
+    control.starts = FleetView(2, ("a",), ("b", "c"), control.now.monotonic + 720, ("a", "c"), ("a",))
     assert (await client.get(path)).json()["starts"] == {
         "slots": 2,
         "starting": ["a"],
         "waiting": ["b", "c"],
         "ready_s": 720.0,
-        "unknown": ["c"],
+        "unknown": ["a", "c"],
+        "overdue": ["a"],
     }
 
 

@@ -98,14 +98,26 @@ async def test_the_json_of_the_status_has_the_starts(sglctl: Sglctl) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ready_s", "unknown", "line"),
+    ("ready_s", "unknown", "overdue", "line"),
     [
-        (720.0, [], "2 starting, 1 waiting for their start; all ready in about 12 m"),
-        (5.0, [], "2 starting, 1 waiting for their start; all ready in about 1 m"),
-        (720.0, ["c"], "2 starting, 1 waiting for their start; not counting c: all ready in about 12 m"),
-        (None, ["a"], "2 starting, 1 waiting for their start"),
+        (720.0, [], [], "2 starting, 1 waiting for their start; all ready in about 12 m"),
+        (5.0, [], [], "2 starting, 1 waiting for their start; all ready in about 1 m"),
+        (720.0, ["c"], [], "2 starting, 1 waiting for their start; not counting c: all ready in about 12 m"),
+        (None, ["a"], [], "2 starting, 1 waiting for their start"),
+        (
+            720.0,
+            ["a", "c"],
+            ["a"],
+            "2 starting, 1 waiting for their start; overdue: a; not counting a, c: all ready in about 12 m",
+        ),
+        (
+            None,
+            ["a", "b", "c"],
+            ["a", "b"],
+            "2 starting, 1 waiting for their start; overdue: a, b; when all are ready nobody can tell",
+        ),
     ],
 )
-def test_a_boot_is_told_in_one_line(ready_s: float | None, unknown: list[str], line: str) -> None:
+def test_a_boot_is_told_in_one_line(ready_s: float | None, unknown: list[str], overdue: list[str], line: str) -> None:
     starts = {"slots": 2, "starting": ["a", "b"], "waiting": ["c"], "ready_s": ready_s, "unknown": unknown}
-    assert starts_line(starts) == line
+    assert starts_line({**starts, "overdue": overdue}) == line

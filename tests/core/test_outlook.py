@@ -7,7 +7,7 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from supervisor.core.outlook import laggards, progress, ready_at, usual
+from supervisor.core.outlook import laggards, overdue, progress, ready_at, usual
 from supervisor.snapshot import DeadlineView, FacetView, ServerSnapshot, StartupView
 from tests.metrics import fleet
 
@@ -52,23 +52,56 @@ def test_without_a_bar_what_is_left_of_the_usual_length_counts() -> None:
 
 
 def test_a_late_start_is_expected_any_moment_never_in_the_past() -> None:
-    late = changed(start=start(phase="warmup", since=NOW - 500, ranks=()))
+    late = changed(start=start(phase="warmup", since=NOW - 30, ranks=()))
 
     at = ready_at(late, NOW)
     assert at is not None
     assert at >= NOW
+    assert not overdue(late, NOW)
+
+
+@pytest.mark.parametrize(("phase", "usual_s"), [("warmup", 6.0), ("draft-graph", 30.0)])
+def test_of_a_phase_that_lasts_far_longer_than_usual_nothing_is_foretold(phase: str, usual_s: float) -> None:
+    """Or the start would be expected in the same two minutes for the rest of the night."""
+    for late_s, known in ((usual_s, True), (usual_s + 59, True), (usual_s + 61, False), (8 * 3600.0, False)):
+        late = changed(start=start(phase=phase, since=NOW - late_s, ranks=()))
+        assert (ready_at(late, NOW) is not None, overdue(late, NOW)) == (known, not known), late_s
+
+
+def test_a_phase_of_an_hour_is_late_after_two() -> None:
+    known = (DeadlineView("weights", 60.0, None, None, "learned", median_s=3600.0),)
+    for minutes, late in ((119, False), (121, True)):
+        one = changed(deadlines=known, start=start(phase="weights", since=NOW - minutes * 60, ranks=()))
+        assert overdue(one, NOW) is late
+
+
+def test_a_bar_that_goes_on_tells_of_the_end_however_late() -> None:
+    late = changed(start=start(since=NOW - 8 * 3600.0))
+    assert ready_at(late, NOW) is not None
+    assert not overdue(late, NOW)
+
+
+def test_who_is_not_starting_or_was_never_is_not_overdue() -> None:
+    unlearned = tuple(DeadlineView(phase, 60.0, None, 900.0, "profile") for phase in fleet.PHASES)
+    assert not overdue(changed(deadlines=unlearned, start=start(since=0.0, ranks=())), NOW)
+    assert not overdue(fleet.running(), NOW)
+    assert not overdue(changed(start=None), NOW)
 
 
 def test_beside_a_bar_that_stands_still_nothing_is_foretold() -> None:
     ranks = tuple(
         msgspec.structs.replace(rank, last_progress=NOW - 300) if rank.rank == "TP5" else rank for rank in start().ranks
     )
-    assert ready_at(changed(start=start(ranks=ranks)), NOW) is None
+    still = changed(start=start(ranks=ranks))
+    assert ready_at(still, NOW) is None
+    assert overdue(still, NOW)
 
 
 @pytest.mark.parametrize("verdict", ["dead", "stalled"])
 def test_of_a_start_that_is_lost_nothing_is_foretold(verdict: str) -> None:
-    assert ready_at(changed(verdict=FacetView(verdict, NOW, "scheduler TP1 is gone")), NOW) is None
+    lost = changed(verdict=FacetView(verdict, NOW, "scheduler TP1 is gone"))
+    assert ready_at(lost, NOW) is None
+    assert overdue(lost, NOW)
 
 
 def test_who_is_not_starting_has_no_outlook() -> None:

@@ -28,7 +28,8 @@ class Starts(msgspec.Struct, frozen=True):
     """Who starts, who waits for a start (the next first), and in how many seconds the last of them will be ready.
 
     `slots` is 0 without a limit. Nothing can be foretold of `unknown`: they, or those they wait for, have never started
-    or are stuck; `ready_s` is that of the others, null when there are none.
+    or are `overdue` (stalled, dead, standing still, or far later than usual); `ready_s` is that of the others, null
+    when there are none.
     """
 
     slots: int
@@ -36,6 +37,7 @@ class Starts(msgspec.Struct, frozen=True):
     waiting: tuple[str, ...]
     ready_s: float | None
     unknown: tuple[str, ...]
+    overdue: tuple[str, ...]
 
 
 def starts(fleet: FleetView, clock: Clock) -> Starts | None:
@@ -43,4 +45,4 @@ def starts(fleet: FleetView, clock: Clock) -> Starts | None:
     if not fleet.starting and not fleet.waiting:
         return None
     ready_s = None if fleet.ready_at is None else seconds(fleet.ready_at - clock.monotonic)
-    return Starts(fleet.slots, fleet.starting, fleet.waiting, ready_s, fleet.unknown)
+    return Starts(fleet.slots, fleet.starting, fleet.waiting, ready_s, fleet.unknown, fleet.overdue)

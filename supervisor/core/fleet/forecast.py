@@ -49,6 +49,8 @@ def _there(members: Mapping[str, Member], ready: Mapping[str, float], name: str,
 
 
 def _ready(one: Member, now: float) -> float:
+    if one.overdue:
+        return math.inf
     if one.ready_at is not None:
         return one.ready_at
     begun = one.since if one.alive else now

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from supervisor.core.lifecycle import ALIVE, State
-from supervisor.core.outlook import ready_at, usual
+from supervisor.core.outlook import overdue, ready_at, usual
 from supervisor.snapshot import ServerSnapshot
 
 _LATE_FACTOR = 3.0  # later than usual by this, and by that: something is wrong with this start
@@ -14,7 +14,8 @@ _LATE_UNKNOWN_S = 3600.0  # of a start that nothing is known about
 
 
 class Member(msgspec.Struct, frozen=True):
-    """One server at one moment. `usual_s`: a usual start; `ready_at`: when the present one will be ready."""
+    """One server at one moment. `usual_s`: a usual start; `ready_at`: when the present one will be ready; `overdue`: it
+    does not go as usual, and nobody knows when."""
 
     name: str
     state: State
@@ -25,6 +26,7 @@ class Member(msgspec.Struct, frozen=True):
     reason: str = ""
     usual_s: float | None = None
     ready_at: float | None = None
+    overdue: bool = False
 
     @property
     def alive(self) -> bool:
@@ -62,4 +64,5 @@ def member(snapshot: ServerSnapshot, now: float) -> Member:
         reason=snapshot.lifecycle.reason,
         usual_s=bars[-1].end_s if bars else None,
         ready_at=ready_at(snapshot, now),
+        overdue=overdue(snapshot, now),
     )

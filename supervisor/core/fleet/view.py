@@ -11,7 +11,7 @@ from supervisor.core.lifecycle import State
 
 class FleetView(msgspec.Struct, frozen=True):
     """The fleet at one moment. `ready_at`: when the last of those who are to start will be ready; None: nobody starts,
-    or nothing tells. `unknown`: of these nothing tells.
+    or nothing tells. `unknown`: of these nothing tells; those of them that are `overdue` are known from earlier starts.
     """
 
     slots: int = 0
@@ -19,6 +19,7 @@ class FleetView(msgspec.Struct, frozen=True):
     waiting: tuple[str, ...] = ()
     ready_at: float | None = None
     unknown: tuple[str, ...] = ()
+    overdue: tuple[str, ...] = ()
 
 
 def view(fleet: Fleet, members: dict[str, Member], now: float) -> FleetView:
@@ -33,4 +34,5 @@ def view(fleet: Fleet, members: dict[str, Member], now: float) -> FleetView:
         waiting=tuple(fleet.waiting(members, now)),
         ready_at=max(known, default=None),
         unknown=(*(name for name, one in expected.items() if one.ready is None), *stuck),
+        overdue=tuple(name for name in (*starting, *stuck) if name in stuck or members[name].overdue),
     )

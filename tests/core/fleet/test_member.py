@@ -8,7 +8,7 @@ from supervisor.core.fleet.member import Member, member
 from supervisor.core.fleet.starts import Fleet, Rules
 from supervisor.core.fleet.view import FleetView, view
 from supervisor.core.lifecycle import State
-from supervisor.snapshot import DeadlineView, FacetView, ServerSnapshot
+from supervisor.snapshot import DeadlineView, FacetView, ServerSnapshot, StartupView
 
 NOW = 1000.0
 UNKNOWN = FacetView("unknown", 0.0)
@@ -73,7 +73,35 @@ def test_the_view_counts_a_stuck_start_among_the_unknown() -> None:
     }
     fleet = Fleet(Rules(slots=1))
     fleet.ask("glm", members, NOW)
-    assert view(fleet, members, NOW) == FleetView(1, ("kimi", "slow"), ("glm",), NOW + 80, ("slow",))
+    assert view(fleet, members, NOW) == FleetView(1, ("kimi", "slow"), ("glm",), NOW + 80, ("slow",), ("slow",))
+
+
+def test_a_start_that_stands_still_counts_among_the_overdue_and_so_does_who_waits_for_its_slot() -> None:
+    """It has its slot yet; its usual length, which is over or will be soon, foretells nothing."""
+    members = {
+        "slow": Member("slow", State.STARTING, 950.0, wanted=True, usual_s=100.0, overdue=True),
+        "kimi": Member("kimi", State.STARTING, 950.0, wanted=True, usual_s=100.0),
+        "glm": Member("glm", State.RECLAIMING, 960.0, wanted=True, usual_s=30.0),
+        "qwen": Member("qwen", State.RECLAIMING, 961.0, wanted=True, usual_s=40.0),
+    }
+    fleet = Fleet(Rules(slots=2, priorities={"glm": 1}))
+    for name in ("glm", "qwen"):
+        fleet.ask(name, members, NOW)
+    seen = view(fleet, members, NOW)
+    assert (seen.unknown, seen.overdue) == (("slow",), ("slow",))
+    assert seen.ready_at == NOW + 50 + 30 + 40, "the other slot serves both"
+    alone = Fleet(Rules(slots=1))
+    del members["kimi"]
+    alone.ask("glm", members, NOW)
+    assert view(alone, members, NOW).unknown == ("slow", "glm", "qwen")
+
+
+def test_a_start_whose_phase_lasts_far_longer_than_usual_is_overdue() -> None:
+    known = (deadline("weights", 120.0), deadline("target-graph", 60.0))
+    start = StartupView("weights", "weights", 900.0)
+    for now, late in ((1000.0, False), (1200.0, True)):
+        found = member(snapshot("starting", deadlines=known, start=start), now)
+        assert (found.overdue, found.ready_at is None) == (late, late)
 
 
 def test_nobody_starts_and_nothing_is_foretold() -> None:
