@@ -38,7 +38,7 @@ def check_collisions(config: Config) -> Problems:
     problems: Problems = []
     for name, server in config.servers.items():
         path = join("server", name)
-        port = server.effective_port or _default_port(server)
+        port = port_taken(server)
         if port and ports.setdefault(port, name) != name:
             why = "" if server.effective_port else f", which {server.engine} takes when none is named,"
             problems.append((f"{path}.port", f"{port}{why} is already taken by server {ports[port]}"))
@@ -56,8 +56,10 @@ def _taken(indices: Sequence[int], holder: str) -> str:
     return f"{which} already taken by server {holder}"
 
 
-def _default_port(server: ServerConfig) -> int:
-    """What it is asked on when neither file nor command says, be it a script; a further node of one has no port."""
+def port_taken(server: ServerConfig) -> int:
+    """Its port, also when neither file nor command says, be it a script; 0: a further node of one has none."""
+    if server.effective_port:
+        return server.effective_port
     try:
         profile = load_profile(server.engine)
     except ProfileError:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from supervisor.config import DaemonConfig, GpuPlan, GroupConfig, ServerConfig
-from supervisor.config.checks import check_collisions, check_server
+from supervisor.config.checks import check_server, port_taken
 from supervisor.config.groups import check_groups
 from supervisor.config.model import PORT_OPTION, Config
 from supervisor.config.reader import join
@@ -159,15 +159,39 @@ def _checked(draft: Draft) -> Draft:
 
 
 def _apart(drafts: tuple[Draft, ...]) -> tuple[Draft, ...]:
-    """Of two servers that want one port the second is taken out of force. Devices are apart already."""
-    servers = {draft.config.name: draft.config for draft in drafts if not draft.unusable}
-    blamed = dict(check_collisions(Config(servers=servers)))
-    return tuple(_without_collision(draft, blamed) for draft in drafts)
+    """Of those that want one port all but one are taken out of force. Devices are apart already."""
+    rivals: dict[int, list[Draft]] = {}
+    for draft in sorted((one for one in drafts if not one.unusable), key=_title):
+        rivals.setdefault(port_taken(draft.config), []).append(draft)
+    settled: dict[str, Draft] = {}
+    for port, (keeper, *others) in rivals.items():
+        if port and others:
+            settled[keeper.config.name] = _keeping(port, keeper, others)
+            settled |= {other.config.name: _refused(port, other, keeper) for other in others}
+    return tuple(settled.get(draft.config.name, draft) for draft in drafts)
 
 
-def _without_collision(draft: Draft, blamed: Mapping[str, str]) -> Draft:
-    problem = blamed.get(join("server", draft.config.name) + ".port", "")
-    return msgspec.structs.replace(draft, unusable=draft.unusable or problem)
+def _title(draft: Draft) -> tuple[bool, bool, bool]:
+    """Who has the better one to a port, False before True: who names it, is an engine, and starts by itself."""
+    config = draft.config
+    return not config.effective_port, not recognises(load_profile(config.engine), config.command), not config.autostart
+
+
+_TITLES = ("which names it", "which is an engine that is known", "which starts by itself")
+
+
+def _keeping(port: int, keeper: Draft, others: list[Draft]) -> Draft:
+    names = ", ".join(other.config.name for other in others)
+    unnamed = "" if keeper.config.effective_port else f", {keeper.config.engine}'s own since its command names none"
+    return keeper.remarking(f"has port {port}{unnamed}; out of force for the same port: {names}")
+
+
+def _refused(port: int, draft: Draft, keeper: Draft) -> Draft:
+    ranks = zip(_title(keeper), _title(draft), _TITLES, strict=True)
+    title = next((title for kept, lost, title in ranks if kept != lost), "which comes first")
+    unnamed = "" if draft.config.effective_port else f", which {draft.config.engine} takes when none is named,"
+    why = f"{port}{unnamed} is already taken by server {keeper.config.name}, {title}"
+    return msgspec.structs.replace(draft, unusable=f"port {why}: give it a port of its own")
 
 
 def _with_groups(conversion: Conversion) -> Conversion:

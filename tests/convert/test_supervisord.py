@@ -227,7 +227,42 @@ def test_of_two_servers_on_one_port_the_second_is_out_of_force(converted: Conver
 
     assert list(done.config.servers) == ["a"]
     assert "\n# [server.b]\n" in done.out
-    assert done.says("b: the whole server", "already taken by server a")
+    assert done.says(
+        "b: the whole server", "port 1 is already taken by server a, which starts by itself: give it a port of its own"
+    )
+    assert "# has port 1; out of force for the same port: b\n" in done.out
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "keeper", "why"),
+    [
+        (ENGINE, f"{ENGINE} --port 30000", "b", "b, which names it"),
+        ("/usr/sbin/nginx", ENGINE, "b", "b, which is an engine that is known"),
+        (f"{ENGINE}\nautostart=false", ENGINE, "b", "b, which starts by itself"),
+        (ENGINE, ENGINE, "a", "a, which comes first"),
+        (ENGINE, f"{ENGINE}\npriority=1", "b", "b, which comes first"),
+    ],
+)
+def test_a_port_that_nobody_names_is_kept_by_whoever_has_the_better_title(
+    converted: Convert, first: str, second: str, keeper: str, why: str
+) -> None:
+    """Not by whoever the file names first: a program that is no engine may be, and listens elsewhere."""
+    done = converted(f"[supervisord]\n[program:a]\ncommand={first}\n[program:b]\ncommand={second}\n")
+
+    assert list(done.config.servers) == [keeper]
+    loser = "a" if keeper == "b" else "b"
+    said = f"port 30000, which sglang takes when none is named, is already taken by server {why}"
+    assert done.says(f"{loser}: the whole server", said)
+    assert f"out of force for the same port: {loser}\n" in done.out
+
+
+def test_three_servers_that_name_no_port_are_all_told(converted: Convert) -> None:
+    done = converted("[supervisord]\n" + "".join(f"[program:{name}]\ncommand={ENGINE}\n" for name in "abc"))
+
+    assert list(done.config.servers) == ["a"]
+    kept = "# has port 30000, sglang's own since its command names none; out of force for the same port: b, c\n"
+    assert kept in done.out
+    assert [line for line in done.told if "already taken by server a, which comes first" in line] == done.told[-2:]
 
 
 def test_names_become_such_as_the_daemon_takes(converted: Convert) -> None:
