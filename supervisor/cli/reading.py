@@ -68,7 +68,11 @@ def starts_line(starts: Any) -> str:
     if late := starts.get("overdue"):
         told.append(f"overdue: {clean(', '.join(late))}")
     known = f"not counting {clean(', '.join(starts['unknown']))}: " if starts["unknown"] else ""
-    return f"{counts}; {known}all ready in about {words(max(60.0, starts['ready_s']))}"
+    if starts["ready_s"] is not None:
+        told.append(f"{known}all ready in about {words(max(60.0, starts['ready_s']))}")
+    elif late:
+        told.append("when all are ready nobody can tell")
+    return "; ".join(told)
 
 
 def status_of_hosts(clients: dict[str, Client], options: Namespace) -> int:
