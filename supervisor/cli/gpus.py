@@ -6,7 +6,7 @@ import sys
 
 from supervisor.cli import codes
 from supervisor.cli.duration import short
-from supervisor.cli.text import as_json, clean, say, width, wrapped
+from supervisor.cli.text import as_json, clean, local, say, width, wrapped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _remarks(answer: Any) -> Iterator[str]:
         yield "the driver's pids are not ours (a container): memory is told apart by lease alone"
     for gpu in answer["gpus"]:
         if gpu["state"] not in _QUIET and gpu["reason"]:
-            since = f" since {_moment(gpu['quarantined_since'])}" if gpu["quarantined_since"] else ""
+            since = f" since {local(gpu['quarantined_since'], precise=False)}" if gpu["quarantined_since"] else ""
             yield f"GPU {gpu['index']}: {clean(gpu['state'])}{since}: {clean(gpu['reason'])}"
         for holder in gpu["holders"]:
             if holder["kind"] == "foreign":
@@ -100,10 +100,6 @@ def _size(count: int | None) -> str:
     if count is None:
         return "-"
     return f"{count / 1e9:.1f} GB" if count >= 10**9 else f"{count / 1e6:.0f} MB" if count else "0"
-
-
-def _moment(iso: str) -> str:
-    return f"{clean(iso).partition('.')[0].replace('T', ' ')} UTC"
 
 
 def _time(seconds: float) -> str:

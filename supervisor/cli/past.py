@@ -131,7 +131,7 @@ def _print_bundles(found: list[Any], options: Namespace) -> None:
     if not found:
         complain(f"{options.name}: no evidence is kept")
     for one in found:
-        at = local(one["at"]).partition(".")[0]
+        at = local(one["at"], precise=False)
         state = "" if one["complete"] else "  (incomplete)"
         cause = one.get("cause", "")
         reason = clean(f"{cause}: {one['reason']}" if cause else one["reason"])

@@ -125,15 +125,18 @@ def wrapped(line: str, columns: int, indent: int = 2) -> list[str]:
     return wrap.wrap(line) or [""]
 
 
-def local(at: str) -> str:
-    """A moment of the daemon's JSON in the reader's time zone, as `status` and `date` have it."""
+def local(at: str, *, precise: bool = True) -> str:
+    """A moment of the daemon's JSON in the reader's time zone, which it names: the engine's log and a colleague's
+    terminal may have another one.
+    """
     from datetime import datetime
 
     try:
         moment = datetime.fromisoformat(at).astimezone()
     except (ValueError, OverflowError):  # not from a daemon of ours
         return clean(at)
-    return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{moment.microsecond // 1000:03d}"
+    fraction = f".{moment.microsecond // 1000:03d}" if precise else ""
+    return moment.strftime("%Y-%m-%d %H:%M:%S") + fraction + moment.strftime("%z").replace("+0000", "Z")
 
 
 def fitted(line: str, columns: int) -> str:

@@ -24,7 +24,7 @@ async def test_a_line_a_gpu_and_what_is_to_be_said_below(sglctl: Sglctl, control
         "1    H200  quarantined            0        0         0         -    -     -\n"
         "GPU 0: 2.1 GB held by pid 77 of alice (python train.py)\n"
         "GPU 0: Xid 13: graphics engine exception, 10 s ago\n"
-        "GPU 1: quarantined since 2025-11-29 12:23:20 UTC: Xid 79\n"
+        "GPU 1: quarantined since 2025-11-29 12:23:20Z: Xid 79\n"
     )
     assert outcome.code == 0
 

@@ -156,7 +156,7 @@ async def test_why_tells_story_proof_and_events(sglctl: Sglctl, control: FakeCon
         "bundle: /e/3",
         "log file: /l/kimi.log",
         "last changes (all: sglctl events kimi):",
-        "  2025-11-29 12:40:01.000  kimi  lifecycle  fatal: draft model too short",
+        "  2025-11-29 12:40:01.000Z  kimi  lifecycle  fatal: draft model too short",
     ]
     assert json.loads((await sglctl("why", "kimi", "--json")).out)["evidence_path"] == "/e/3"
     assert (await sglctl("why", "none")).code == 4
@@ -232,8 +232,8 @@ async def test_events(sglctl: Sglctl, control: FakeControl) -> None:
     await control.record("draft", "running", "healthy")
     outcome = await sglctl("events")
     assert outcome.out == (
-        "2025-11-29 12:40:01.000  kimi  lifecycle  starting\n"
-        "2025-11-29 12:40:02.000  draft  lifecycle  running: healthy\n"
+        "2025-11-29 12:40:01.000Z  kimi  lifecycle  starting\n"
+        "2025-11-29 12:40:02.000Z  draft  lifecycle  running: healthy\n"
     )
     assert (await sglctl("events", "draft", "-n", "5")).out.count("\n") == 1
     assert [json.loads(line)["id"] for line in (await sglctl("events", "--json")).out.splitlines()] == [1, 2]
@@ -248,7 +248,7 @@ async def test_events_are_told_in_the_readers_time_zone(
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     time.tzset()
     try:
-        assert (await sglctl("events")).out == "2025-11-29 21:40:01.000  kimi  lifecycle  starting\n"
+        assert (await sglctl("events")).out == "2025-11-29 21:40:01.000+0900  kimi  lifecycle  starting\n"
     finally:
         monkeypatch.undo()
         time.tzset()
