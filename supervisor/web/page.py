@@ -89,13 +89,24 @@ def _alarms(snapshots: list[ServerSnapshot], view: GpusView, clock: Clock) -> It
         if servers.is_stalled(snapshot):
             yield _alarm("bad", snapshot.name, *_stalled(snapshot))
     for snapshot in snapshots:
-        if snapshot.lifecycle.value == "starting" and servers.deadline_share(snapshot, clock) >= servers.NEAR:
-            yield _alarm("warning", snapshot.name, "is called stalled in ", until(snapshot.deadline or 0.0, clock))
-        elif servers.state_word(snapshot) == "not ready" and not servers.is_stalled(snapshot):
-            yield _alarm("warning", snapshot.name, f"runs and takes no requests ({snapshot.verdict.value})")
+        yield from _warnings(snapshot, clock)
     if view.sight == "blind" and view.gpus:
         words = (" have not been seen for ", since(view.since, clock))
         yield tag("li", tag("a", "The GPUs", href="#gpus"), *words, class_="warning")
+
+
+def _warnings(snapshot: ServerSnapshot, clock: Clock) -> Iterator[Html]:
+    """Of one that may need somebody soon, or has been forgotten."""
+    name, state = snapshot.name, snapshot.lifecycle.value
+    if state == "starting" and servers.deadline_share(snapshot, clock) >= servers.NEAR:
+        yield _alarm("warning", name, "is called stalled in ", until(snapshot.deadline or 0.0, clock))
+    elif servers.state_word(snapshot) == "not ready" and not servers.is_stalled(snapshot):
+        yield _alarm("warning", name, f"runs and takes no requests ({snapshot.verdict.value})")
+    elif snapshot.healthy and snapshot.verdict.value == "degraded":
+        yield _alarm("warning", name, "serves, and is degraded: ", tag("code", f"sglctl why {name}"), " tells more")
+    elif state == "stopped" and snapshot.goal == "up" and snapshot.maintenance is not None:
+        resume = tag("code", f"sglctl resume {name}")
+        yield _alarm("warning", name, "is down, wanted up and paused: it starts with ", resume)
 
 
 def _given_up(snapshot: ServerSnapshot) -> Iterator[Child]:

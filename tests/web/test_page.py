@@ -78,6 +78,27 @@ def test_a_deadline_that_is_near_is_an_alarm() -> None:
     assert "kimi-k2 is called stalled" not in text(page())
 
 
+def test_a_paused_server_that_is_down_and_a_degraded_one_that_serves_are_not_forgotten() -> None:
+    paused = FacetView("on", fleet.NOW - 600, "pause asked by alice")
+    down = fleet.running(lifecycle=FacetView("stopped", fleet.NOW - 60), maintenance=paused, ready_since=None)
+    assert "is down, wanted up and paused: it starts with sglctl resume qwen3-32b" in text(page(down))
+    for quiet in (msgspec.structs.replace(down, goal="down"), fleet.running(maintenance=paused)):
+        assert "it starts with" not in text(page(quiet))
+    degraded = fleet.running(verdict=FacetView("degraded", fleet.NOW - 5, "user text"))
+    assert "serves, and is degraded: sglctl why qwen3-32b tells more" in text(page(degraded))
+    assert "user text" not in text(page(degraded))
+
+
+def test_a_start_that_is_overdue_is_called_so_and_no_first_start() -> None:
+    """Of one that stands still nothing is foretold, and it is not the first."""
+    start = fleet.starting().start
+    assert start is not None
+    late = msgspec.structs.replace(start, phase="draft-graph", since=fleet.NOW - 600, ranks=())
+    told = text(page(msgspec.structs.replace(fleet.starting(), start=late)))
+    assert "Ready overdue" in told
+    assert "Ready first start" in text(page(msgspec.structs.replace(fleet.starting(), deadlines=(), start=late)))
+
+
 def test_the_worst_of_a_bad_night_comes_first() -> None:
     html = document(crowd.control(), full=False)
     alarms = html[html.index('class="alarms"') - 4 : html.index("</ul>", html.index('class="alarms"'))]
