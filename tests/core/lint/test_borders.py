@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.lint import lint
+from supervisor.core.lint.case import given as given_of
 from supervisor.core.lint.case import whole
+from supervisor.core.lint.versions import within
 from supervisor.preflight import (
     ConfigFacts,
     EngineFacts,
@@ -25,6 +27,7 @@ from supervisor.preflight import (
     Severity,
 )
 from supervisor.preflight.rules import MODEL
+from supervisor.units import format_bytes
 from tests.core.lint.start import (
     GIB,
     MODEL_PATH,
@@ -268,6 +271,123 @@ def test_who_needs_locked_memory_is_told_why(options: str, reason: str) -> None:
     assert reason in f"{found.what} {found.why}"
 
 
+# --- what the words say ----------------------------------------------------------------------------------------------
+
+
+def told(seen: Inspected, rule: str) -> str:
+    (found,) = findings(seen, rule)
+    return f"{found.what}; {found.why}; {found.change}"
+
+
+def test_the_border_that_is_told_is_the_one_that_counts() -> None:
+    assert format_bytes(mib("shared-memory-small")) in told(on("--tp 2", shared_memory_bytes=1), "shared-memory-small")
+    watchdog = told(start("--watchdog-timeout 1"), "watchdog-short")
+    assert f"{of('watchdog-short').number}" in watchdog
+    assert severity(start("--watchdog-timeout 0"), "watchdog-short") is None, "it is switched off"
+
+
+def test_of_unequal_devices_the_smallest_is_told() -> None:
+    devices = (*with_memory(90 * GIB, 90 * GIB), msgspec.structs.replace(gpus(2)[1], total_bytes=200 * GIB))
+    assert format_bytes(90 * GIB) in told(on("--tp 2", weighing(400 * GIB), devices=devices), "weights-over-device")
+    share = on("--tp 2 --mem-fraction-static 0.5", weighing(180 * GIB), devices=devices)
+    assert format_bytes(45 * GIB) in told(share, "weights-over-share")
+    assert severity(on("--mem-fraction-static 0.5.1", weighing(1 << 50), devices=devices), "weights-over-share") is None
+
+
+def test_a_single_file_of_wide_numbers_makes_the_whole_model_one() -> None:
+    files = (FileFacts("a", 900 * GIB), FileFacts("b", GIB, wide_bytes=GIB))
+    assert severity(on("", folder(files=files), devices=gpus(1)), "weights-over-device") is None
+
+
+def test_missing_shards_are_counted_among_all() -> None:
+    assert "1 of 3" in told(start(models=[folder(missing=("c.safetensors",))]), "shards-missing")
+
+
+def test_how_the_ranks_come_about_is_told() -> None:
+    for options, words in (
+        ("--tp 16", "tensor parallel 16"),
+        ("--tp 8 --pp 2", "tensor parallel 8 x pipeline parallel 2"),
+        ("--tp 8 --dp 2", "tensor parallel 8 x data parallel 2"),
+        ("--dp 9", "data parallel 9"),
+        ("--base-gpu-id 8", "tensor parallel 1"),
+        ("--tp 32 --nnodes 2", "tensor parallel 32 over 2 nodes"),
+    ):
+        text = told(start(options, leased_count=8), "devices-too-few")
+        assert words in text
+        assert ("nodes" in text) is ("nodes" in words)
+        assert ("pipeline" in text) is ("pipeline" in words)
+
+
+def test_an_option_without_its_number_got_nothing() -> None:
+    assert "got nothing" in told(start("--page-size"), "number-expected")
+    assert "got many" in told(start("--page-size many"), "number-expected")
+
+
+@pytest.mark.parametrize(
+    ("purpose", "rule"), [("env_file", "file-missing"), ("logging configuration", "log-config-missing")]
+)
+def test_each_missing_file_is_told_by_its_own_rule(purpose: str, rule: str) -> None:
+    looked = Looked(missing_files={purpose: "no such file"}, engine=EngineFacts(version="0.5.9"))
+    assert names(start(looked=looked)) == {rule}
+
+
+def test_a_hubs_model_is_fetched_or_forbidden_never_both() -> None:
+    model = ModelFacts(MODEL, MODEL_PATH, ModelKind.HUB, cache="/hf/hub")
+    assert names(start(models=[model])) == {"hub-download"}
+    assert names(start(models=[model], environment={"HF_HUB_OFFLINE": "1"})) == {"hub-offline"}
+
+
+# --- the least that is wrong -----------------------------------------------------------------------------------------
+
+
+def test_two_are_enough_to_differ() -> None:
+    """Two ranks, two nodes, two tokens, two pages: the least that can be divided wrongly."""
+    odd = folder(config=config(num_attention_heads=7))
+    assert severity(start("--tp 2", models=[odd]), "heads-divide") is Severity.ERROR
+    assert severity(start("--tp 1", models=[odd]), "heads-divide") is None
+    assert severity(start("--tp 2 --dp 2 --nnodes 2"), "replicas-over-nodes") is Severity.ERROR
+    for one in ("--tp 2 --nnodes 2", "--tp 2 --dp 2"):
+        assert severity(start(one), "replicas-over-nodes") is None
+    tree = CHAIN.replace("topk 1", "topk 2") + "--page-size 2 --attention-backend triton"
+    assert severity(start(tree), "draft-tree-paged") is Severity.ERROR
+    assert severity(start(tree), "draft-tree-backend") is None
+
+
+def test_a_matrix_that_nobody_divides_has_its_blocks_as_they_are() -> None:
+    numbers = {"intermediate_size": 1000}
+    blocks = folder(config=ConfigFacts(("A",), "llama", numbers, None, "fp8", (128, 128)))
+    assert severity(start("--tp 1", models=[blocks]), "quantization-blocks") is None
+    assert severity(start("--tp 2", models=[blocks]), "quantization-blocks") is Severity.WARNING
+
+
+def test_a_draft_that_does_not_tell_its_size_is_no_finding() -> None:
+    silent = draft(config=config(max_position_embeddings=131072))
+    assert severity(start(CHAIN, models=[folder(), silent]), "draft-hidden-size") is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "inside"),
+    [(">0.5.9", False), (">=0.5.9", True), ("==0.5.9", True), ("==0.5.8", False), ("<=0.5.9", True), ("<0.5.9", False)],
+)
+def test_a_version_at_the_end_of_a_range(wanted: str, inside: bool) -> None:
+    assert within("0.5.9", wanted) is inside
+    assert within("0.5.9.0", wanted) is inside
+
+
+@pytest.mark.parametrize("wanted", [">=main", "main", "=>0.5", ">=0.5,,<0.6"])
+def test_a_range_that_is_none_is_refused(wanted: str) -> None:
+    with pytest.raises(ValueError, match="cannot read the range of versions"):
+        within("0.5.9", wanted)
+
+
+def test_short_options_and_values_with_dashes() -> None:
+    assert given_of(["-tp", "8", "-a_b", "x-y", "--c_d", "-1.5", "-"]) == {
+        "-tp": "8",
+        "-a_b": "x-y",
+        "--c-d": "-1.5",
+    }
+
+
 # --- how sure ---------------------------------------------------------------------------------------------------------
 
 
@@ -275,6 +395,7 @@ def test_a_doubt_makes_an_error_a_warning_and_nothing_else_another() -> None:
     for rule, options in (("served-name-colon", "--served-model-name a:b"), ("requests-limited", CHAIN)):
         (sure,), (unsure,) = (findings(start(options, version=version), rule) for version in ("0.5.9", "0.6.0"))
         assert sure.severity is of(rule).severity
+        assert unsure.why.startswith(f"{sure.why} ("), "the doubt comes behind what is sure"
         expected = Severity.WARNING if sure.severity is Severity.ERROR else sure.severity
         assert unsure.severity is expected
 

@@ -19,10 +19,11 @@ from supervisor.profile import facts, load_profile
 from tests.core.lint.start import config, folder, gpus
 
 PROFILE, RULES = load_profile("vllm"), load_rules("vllm")
+COMMAND = ["/opt/vllm/bin/vllm", "serve", "/models/kimi"]
 
 
 def found(options: str, version: str = "0.32.0", devices: tuple[DeviceFacts, ...] | None = None) -> dict[str, Severity]:
-    command = ["/opt/vllm/bin/vllm", "serve", "/models/kimi", *options.split()]
+    command = [*COMMAND, *options.split()]
     model = folder(config=config(max_position_embeddings=131072, num_attention_heads=28))
     looked = Looked(models=(model,), engine=EngineFacts(version=version), machine=MachineFacts(devices=devices))
     read = facts(PROFILE, command)
@@ -46,6 +47,12 @@ def test_what_is_refused(options: str, rule: str) -> None:
 
 def test_a_plain_start_has_no_findings() -> None:
     assert found("--tensor-parallel-size 4 --max-model-len 32768", devices=gpus(4)) == {}
+
+
+def test_a_model_without_tokenizer_is_told_where_no_option_does_without() -> None:
+    looked = Looked(models=(folder(tokenizer=False),), engine=EngineFacts(version="0.32.0"))
+    seen = Inspected("kimi", launch_of(PROFILE, COMMAND).arguments, facts(PROFILE, COMMAND), looked=looked)
+    assert {one.rule for one in lint(seen, RULES)} == {"tokenizer-missing"}
 
 
 def test_more_ranks_than_devices() -> None:
