@@ -35,7 +35,7 @@ def main() -> None:
     site.addsitedir(str(packages()))
     import atheris
 
-    with atheris.instrument_imports(include=["supervisor"], enable_loader_override=False):
+    with atheris.instrument_imports(include=["supervisor", "xmlrpc"], enable_loader_override=False):
         from tests.fuzz.seeds import seeds
         from tests.fuzz.targets import TARGETS
     structlog.configure(

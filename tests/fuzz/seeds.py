@@ -85,6 +85,7 @@ def _models() -> Iterator[bytes]:
 
 def _calls() -> Iterator[bytes]:
     yield dumps(("kimi", 1, True, 2.5, ["a", {"b": "c"}], b"bytes"), "supervisor.startProcess").encode()
+    yield b"\x00\x0a\x03" + bytes(range(0, 256, 5))
 
 
 def _requests() -> Iterator[bytes]:

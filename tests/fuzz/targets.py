@@ -41,6 +41,7 @@ from supervisor.profile import Profile, facts, load_profile, profile_names
 from supervisor.shell.devices import Devices
 from supervisor.shell.states import StateStore
 from supervisor.shell.trees import TreeStore
+from tests.fuzz.calls import call_of
 from tests.fuzz.http import Door
 from tests.fuzz.seeds import BETWEEN
 
@@ -149,7 +150,7 @@ def model(data: bytes) -> None:
 def xmlrpc(data: bytes) -> None:
     """A body is a call or refused; what it asks with can be answered with."""
     try:
-        method, parameters = decode(data)
+        method, parameters = decode(call_of(data[1:]) if data[:1] == b"\x00" else data)
     except MalformedCallError:
         return
     assert isinstance(method, str)
