@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn, TextIO, cast
 
 import anyio
-import anyio.to_thread
 
 from supervisor.api.lastwords import last_words
 from supervisor.config import Config
@@ -27,6 +26,7 @@ from supervisor.shell.daemon import Daemon, StartupProblem
 from supervisor.shell.report import Above, JsonReport, LiveReport, Report, Screen
 from supervisor.shell.single import Place, Wish, configure, devices_of, problems
 from supervisor.snapshot import ServerSnapshot
+from supervisor.threads import Threads
 from supervisor.units import parse_duration
 
 EXIT_STOPPED = 0
@@ -223,9 +223,10 @@ async def _cause(snapshot: ServerSnapshot) -> str:
 
 async def _last_words(path: str) -> Sequence[str]:
     """None when the log's disk does not answer: the outcome is told without them."""
-    with anyio.move_on_after(LAST_WORDS_S):
-        return await anyio.to_thread.run_sync(last_words, path, abandon_on_cancel=True)
-    return ()
+    try:
+        return await Threads("the disk").run(last_words, path, limit_s=LAST_WORDS_S)
+    except TimeoutError:
+        return ()
 
 
 def _excerpt(text: str) -> str:

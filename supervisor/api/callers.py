@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import anyio
-import anyio.to_thread
-
 from supervisor import procstat
 from supervisor.api.access import Peer
+from supervisor.threads import Threads
 
 LIMIT_S = 0.5
 ANCESTORS = 12  # sudo, a shell, a multiplexer: the session's first process is the one that sshd started
 ENVIRONMENT_BYTES = 256 * 1024
+_looks = Threads("the caller's process", 16)
 _SSH = b"SSH_CONNECTION="
 
 
@@ -19,9 +18,10 @@ async def describe(peer: Peer) -> str:
 
     Whoever may write his own environment may write any address into it: it is told as his word.
     """
-    with anyio.move_on_after(LIMIT_S):  # a process that is stuck in the kernel may keep its files from being read
-        return await anyio.to_thread.run_sync(_described, peer, abandon_on_cancel=True)
-    return peer.text
+    try:
+        return await _looks.run(_described, peer, limit_s=LIMIT_S, thing=f"pid {peer.pid}")
+    except TimeoutError:  # a process that is stuck in the kernel may keep its files from being read
+        return peer.text
 
 
 def _described(peer: Peer) -> str:

@@ -43,3 +43,5 @@ class Pulse(msgspec.Struct, frozen=True):
     state_problem: str = ""  # why not all that the next daemon must know is on disk
     processes: Mapping[str, int] = {}  # of servers that have any
     log_lag_bytes: Mapping[str, int] = {}  # of logs that are being read
+    hanging: int = 0  # calls that were given up seconds ago and have not come back: each of them is a thread
+    unanswered: str = ""  # the same in words, with the oldest

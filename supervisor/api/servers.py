@@ -66,8 +66,8 @@ async def list_servers(call: Call) -> Response:
     clock = call.control.clock()
     servers = tuple(_shown(call, snapshot, clock) for snapshot in call.control.snapshots())
     starts = wire.starts(call.control.fleet(), clock)
-    problem = call.control.pulse().state_problem
-    return answer(wire.Servers(at=wire.iso(clock.wall), servers=servers, starts=starts, state_problem=problem))
+    pulse, at = call.control.pulse(), wire.iso(clock.wall)
+    return answer(wire.Servers(at, servers, starts, pulse.state_problem, pulse.unanswered))
 
 
 async def show_status(call: Call) -> Response:
@@ -77,8 +77,8 @@ async def show_status(call: Call) -> Response:
     shown = snapshots if call.local else [public_server(snapshot) for snapshot in snapshots]
     servers = tuple(wire.Brief(one.name, state_of(one).name, describe(one, clock), one.healthy) for one in shown)
     starts = wire.starts(call.control.fleet(), clock)
-    problem = call.control.pulse().state_problem
-    return answer(wire.Status(at=wire.iso(clock.wall), servers=servers, starts=starts, state_problem=problem))
+    pulse, at = call.control.pulse(), wire.iso(clock.wall)
+    return answer(wire.Status(at, servers, starts, pulse.state_problem, pulse.unanswered))
 
 
 async def show_server(call: Call) -> Response:

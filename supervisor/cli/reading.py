@@ -45,15 +45,16 @@ def status(client: Client, options: Namespace) -> int:
     answer = client.get("/v1/servers" if options.json else "/v1/status")
     shown, unknown = _select(answer["servers"], options.names)
     if options.json:
-        say(as_json({key: answer.get(key) for key in ("at", "starts", "state_problem")} | {"servers": shown}))
+        others = {key: answer.get(key) for key in ("at", "starts", "state_problem", "unanswered")}
+        say(as_json(others | {"servers": shown}))
         for name in unknown:
             complain(f"{name}: ERROR (no such process)")
     else:
         _print_rows(shown, unknown)
         if sys.stdout.isatty() and answer.get("starts"):
             say(starts_line(answer["starts"]))
-        if answer.get("state_problem"):
-            complain(f"WARNING: {answer['state_problem']}")
+        for problem in filter(None, (answer.get("state_problem"), answer.get("unanswered"))):
+            complain(f"WARNING: {problem}")
     for name in unknown:
         complain_unknown(name, [server["name"] for server in answer["servers"]])
     if unknown:

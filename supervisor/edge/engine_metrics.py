@@ -65,7 +65,7 @@ async def _read(
                 return NoCounters(f"the page is longer than {PAGE_LIMIT_BYTES} bytes")
     if len(page) <= INLINE_BYTES:
         return sample(attempt, bytes(page), names)
-    return await anyio.to_thread.run_sync(sample, attempt, bytes(page), names, abandon_on_cancel=True)
+    return await anyio.to_thread.run_sync(sample, attempt, bytes(page), names)
 
 
 def sample(attempt: int, page: bytes, names: EngineMetrics) -> EngineSampled | NoCounters:

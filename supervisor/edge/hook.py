@@ -8,15 +8,16 @@ import time
 from collections.abc import Mapping, Sequence
 
 import anyio
-import anyio.to_thread
 import msgspec
 
 from supervisor.child import Child, end, exited
+from supervisor.threads import Threads
 
 OUTPUT_BYTES = 64 * 1024  # the last ones are kept
 END_LIMIT_S = 2.0
 LINE_CHARACTERS = 300
 START_LIMIT_S = 10.0  # an exec from a dead network file system hangs
+_starting = Threads("the disk it lies on", 16)
 
 
 class HookRun(msgspec.Struct, frozen=True):
@@ -49,10 +50,9 @@ async def run_hook(
     output, child = bytearray(), Child(command, environment, "/")
     try:
         try:
-            with anyio.fail_after(start_limit_s):
-                process = await anyio.to_thread.run_sync(child.start, abandon_on_cancel=True)
+            process = await _starting.run(child.start, limit_s=start_limit_s, thing=command[0])
         except OSError as problem:  # TimeoutError too
-            return HookRun(None, problem=f"cannot run {command[0]}: {problem.strerror or 'the start hangs'}")
+            return HookRun(None, problem=f"cannot run {command[0]}: {problem.strerror}")
         with anyio.move_on_after(timeout_s) as limit:
             await _to_the_end(process, output)
     finally:

@@ -9,13 +9,14 @@ from collections.abc import AsyncGenerator
 from typing import TypeAlias
 
 import anyio
-import anyio.to_thread
 import msgspec
+
+from supervisor.threads import Threads
 
 KERNEL_LOG = "/dev/kmsg"
 _RECORD_BYTES = 8192  # the kernel's own limit; a shorter buffer makes read fail with EINVAL
 SPACE_LIMIT_S = 3.0
-_looks = anyio.CapacityLimiter(2)  # those that hang must not use up the threads that others wait for
+_looks = Threads("the disk", 4)
 
 # mm/oom_kill.c: dump_oom_summary (Linux 5.0 and later) and __oom_kill_process.
 _OOM_SUMMARY = re.compile(
@@ -100,9 +101,10 @@ def parse(record: bytes) -> KernelFact | None:
 
 async def free_bytes(path: str) -> int | None:
     """What an unprivileged writer may still write there; None when it does not exist or does not answer in time."""
-    with anyio.move_on_after(SPACE_LIMIT_S):  # a dead network file system
-        return await anyio.to_thread.run_sync(_free_bytes, path, abandon_on_cancel=True, limiter=_looks)
-    return None
+    try:
+        return await _looks.run(_free_bytes, path, limit_s=SPACE_LIMIT_S, thing=path)
+    except TimeoutError:  # a dead network file system
+        return None
 
 
 def _free_bytes(path: str) -> int | None:

@@ -16,15 +16,14 @@ import re
 import stat
 from collections.abc import Iterator
 
-import anyio
-import anyio.to_thread
 import msgspec
 
 from supervisor import procstat
 from supervisor.profile import LeftoverRule
+from supervisor.threads import Threads
 
 LOOK_LIMIT_S = 10.0
-_looks = anyio.CapacityLimiter(2)  # those that hang must not use up the threads that others wait for
+_looks = Threads("a directory", 2)
 _NAMED_AT_MOST = 20
 
 
@@ -42,9 +41,11 @@ async def remove(rules: tuple[LeftoverRule, ...], owner: int, pids: frozenset[in
 
     Call it when the server's tree is proven empty. Bounded: a directory that does not answer in time is given up.
     """
-    with anyio.move_on_after(LOOK_LIMIT_S):
-        return await anyio.to_thread.run_sync(_remove, rules, owner, pids, abandon_on_cancel=True, limiter=_looks)
-    return Removed(refused=("the directories did not answer in time",))
+    places = ", ".join(sorted({rule.directory for rule in rules}))
+    try:
+        return await _looks.run(_remove, rules, owner, pids, limit_s=LOOK_LIMIT_S, thing=places)
+    except TimeoutError:
+        return Removed(refused=("the directories did not answer in time",))
 
 
 def _remove(rules: tuple[LeftoverRule, ...], owner: int, pids: frozenset[int] | None) -> Removed:

@@ -14,15 +14,14 @@ import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import anyio
-import anyio.to_thread
 import msgspec
 
 from supervisor.config import mask_command
 from supervisor.events import Listener
+from supervisor.threads import Threads
 
 LOOK_LIMIT_S = 5.0
-_looks = anyio.CapacityLimiter(16)  # those that hang must not use up the threads that others wait for
+_looks = Threads("a process", 16)
 _LISTEN = 10  # TCP_LISTEN of include/net/tcp_states.h
 COMMAND_CHARACTERS = 200
 
@@ -43,9 +42,10 @@ class PortHolder(msgspec.Struct, frozen=True):
 
 async def whose(port: int, tree: Iterable[int]) -> Listener:
     """Whether the port's listening socket is held by one of the tree's processes. Bounded; UNKNOWN when over."""
-    with anyio.move_on_after(LOOK_LIMIT_S):
-        return await anyio.to_thread.run_sync(_whose, port, tuple(tree), abandon_on_cancel=True, limiter=_looks)
-    return Listener.UNKNOWN
+    try:
+        return await _looks.run(_whose, port, tuple(tree), limit_s=LOOK_LIMIT_S, thing=f"port {port}")
+    except TimeoutError:
+        return Listener.UNKNOWN
 
 
 def _whose(port: int, tree: tuple[int, ...]) -> Listener:
@@ -61,9 +61,10 @@ def _whose(port: int, tree: tuple[int, ...]) -> Listener:
 
 async def holder(port: int) -> PortHolder | None:
     """Who listens on the port, found among all processes of the machine; None when nobody does."""
-    with anyio.move_on_after(LOOK_LIMIT_S):
-        return await anyio.to_thread.run_sync(_holder, port, abandon_on_cancel=True, limiter=_looks)
-    return PortHolder(port)
+    try:
+        return await _looks.run(_holder, port, limit_s=LOOK_LIMIT_S, thing=f"port {port}")
+    except TimeoutError:
+        return PortHolder(port)
 
 
 def _holder(port: int) -> PortHolder | None:

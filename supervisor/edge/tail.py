@@ -22,14 +22,16 @@ from contextlib import asynccontextmanager
 
 import anyio
 import anyio.lowlevel
-import anyio.to_thread
 import msgspec
+
+from supervisor.threads import Threads
 
 SLICE_BYTES = 256 * 1024  # so that no reader is at it for long: `make bench BENCH_ARGS=ingestion`
 BATCH_S = 0.05
 IDLE_LOOK_S = 30.0  # for a change that inotify does not tell: a network file system, written elsewhere
 UNWATCHED_LOOK_S = 0.25  # the user's inotify watches are used up, or the directory is not there yet
 SLOW_READ_S = 0.02
+_slow = Threads("the disk of a log", 64)
 
 _IN_MODIFY, _IN_ATTRIB, _IN_MOVED_TO, _IN_CREATE = 0x2, 0x4, 0x80, 0x100
 _IN_MOVE_SELF, _IN_ONESHOT, _IN_Q_OVERFLOW, _IN_IGNORED = 0x800, 0x80000000, 0x4000, 0x8000
@@ -174,9 +176,7 @@ class _Reader:
         """
         if self._threaded:
             # Abandoned, it may read what has this descriptor by then; nobody looks at the result.
-            return await anyio.to_thread.run_sync(
-                os.pread, file, SLICE_BYTES, self.offset, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1)
-            )
+            return await _slow.run(os.pread, file, SLICE_BYTES, self.offset)
         began = time.perf_counter()
         data = os.pread(file, SLICE_BYTES, self.offset)
         self._threaded = time.perf_counter() - began > SLOW_READ_S

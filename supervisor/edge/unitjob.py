@@ -7,11 +7,12 @@ import os
 import subprocess
 from pathlib import Path
 
-import anyio
-import anyio.to_thread
 import msgspec
 
+from supervisor.threads import Threads
+
 ASK_LIMIT_S = 10.0  # systemd is busy during a shutdown; TimeoutStopSec is minutes
+_asking = Threads("systemd", 2)
 _RESTARTS = frozenset({"restart", "try-restart", "reload-or-start"})
 _STOPS = frozenset({"stop"})
 
@@ -59,9 +60,10 @@ def _unit_of(path: str) -> Unit | None:
 
 async def job_of(unit: Unit, *, program: str = "systemctl", limit_s: float = ASK_LIMIT_S) -> UnitJob:
     """The job of the unit that is waiting or running. Bounded; UNKNOWN when systemctl is missing, fails or hangs."""
-    with anyio.move_on_after(limit_s + 1.0):
-        return await anyio.to_thread.run_sync(_ask, unit, program, limit_s, abandon_on_cancel=True)
-    return UnitJob.UNKNOWN
+    try:
+        return await _asking.run(_ask, unit, program, limit_s, limit_s=limit_s + 1.0)
+    except TimeoutError:
+        return UnitJob.UNKNOWN
 
 
 def _ask(unit: Unit, program: str, limit_s: float) -> UnitJob:

@@ -73,6 +73,10 @@ CONFIG_TIME = _gauge("config_last_reload_success_timestamp_seconds", "When the c
 STATE_WRITTEN = _gauge(
     "state_written", "Whether all that the next daemon must know is on disk; 0 while the disk refuses or hangs."
 )
+HANGING = _gauge(
+    "calls_hanging",
+    "Calls to a disk, a user database or a process that were given up and have not come back, a thread each.",
+)
 DISK_FREE = _gauge("disk_free_bytes", "Space left for our files, looked at once a minute.", "use")
 DISK_SIZE = _gauge("disk_size_bytes", "Size of the file system of our files.", "use")
 ADOPTIONS = _counter("adoptions", "Servers of an earlier daemon: adopted alive, or gone meanwhile.", "result")

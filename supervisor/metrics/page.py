@@ -89,6 +89,7 @@ def _daemon(sheet: Sheet, info: DaemonInfo, pulse: Pulse, clock: Clock) -> None:
     sheet.add(f.CONFIG_OK, int(pulse.config_ok))
     sheet.add(f.CONFIG_TIME, pulse.config_loaded_wall)
     sheet.add(f.STATE_WRITTEN, int(not pulse.state_problem))
+    sheet.add(f.HANGING, pulse.hanging)
     for disk in pulse.disks:
         sheet.add(f.DISK_FREE, disk.free_bytes, disk.use)
         sheet.add(f.DISK_SIZE, disk.total_bytes, disk.use)

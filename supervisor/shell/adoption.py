@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
-import anyio
 import anyio.to_thread
 import msgspec
 import structlog
@@ -26,6 +25,7 @@ from supervisor.shell import clock
 from supervisor.shell.logfeed import masked
 from supervisor.shell.states import StateStore
 from supervisor.shell.trees import TreeRecord, TreeStore
+from supervisor.threads import Threads
 
 _KILL_LIMIT_S = 20.0
 _LOOK_LIMIT_S = 10.0
@@ -183,13 +183,12 @@ async def _kill(tree: Tree, why: str) -> None:
 
 
 async def _markers(state_dir: Path) -> Carried:
-    carried = Carried(set(), {})
-    with anyio.move_on_after(_LOOK_LIMIT_S) as limit:
-        carried = await anyio.to_thread.run_sync(markers_of, state_dir, abandon_on_cancel=True)
-    if limit.cancelled_caught:
+    try:
+        return await Threads("a process").run(markers_of, state_dir, limit_s=_LOOK_LIMIT_S)
+    except TimeoutError:
         log.warning("state", problem="cannot look for servers without a record: a process stuck in the kernel hides its"
                     " environment; those of which there is a record are known all the same")  # fmt: skip
-    return carried
+        return Carried(set(), {})
 
 
 def _tell_of_forsaken(left: dict[str, int]) -> None:

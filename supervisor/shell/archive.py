@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import anyio
-import anyio.to_thread
 import structlog
 
 from supervisor.config import LogConfig, ServerConfig
@@ -24,6 +23,7 @@ from supervisor.edge.archive import (
     prune,
 )
 from supervisor.shell import clock
+from supervisor.threads import Threads
 from supervisor.units import format_bytes
 
 PERIOD_S = 5.0
@@ -33,7 +33,6 @@ PLAIN_ATTEMPTS = 2  # the present one and the one before it, which somebody may 
 RESERVE_BYTES = 2**30
 RESERVE_PART = 0.02
 
-T = TypeVar("T")
 log = structlog.get_logger()
 
 
@@ -72,7 +71,7 @@ class Archivist:
         self._kept_live_bytes = kept_live_bytes
         self._reserve_bytes = reserve_bytes
         self._reserve_part = reserve_part
-        self._thread = anyio.CapacityLimiter(1)
+        self._threads = Threads("the disk of the logs")
         self._shelves: dict[str, Shelf] = {}
 
     def segments(self) -> dict[str, int]:
@@ -95,11 +94,8 @@ class Archivist:
             reader = hands.feed if hands is not None else None
             if shelf.due(reader, config.log, clock.monotonic()):
                 read = reader.offset if reader is not None else None
-                await self._in_thread(lambda: shelf.tend(read, config.log, clock.monotonic()))  # noqa: B023 - awaited
-        await self._in_thread(self._make_room)
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._thread)
+                await self._threads.run(lambda: shelf.tend(read, config.log, clock.monotonic()))  # noqa: B023 - awaited
+        await self._threads.run(self._make_room)
 
     def _make_room(self) -> None:
         """Before the disk is full: then servers could not write their logs any more."""

@@ -24,6 +24,9 @@ from supervisor.config import (
 from supervisor.config.groups import Ties
 from supervisor.core.fleet.ends import by_need
 from supervisor.shell.roster import ChangeProblem, Roster
+from supervisor.threads import Threads
+
+READ_LIMIT_S = 10.0
 
 log = structlog.get_logger()
 
@@ -48,6 +51,7 @@ class Changes:
         self.files: tuple[ConfigFile, ...] = ()  # the text of what was last read and could be used
         self.groups: dict[str, GroupConfig] | None = None  # those in force since the file was applied; None: not yet
         self._lock = anyio.Lock()
+        self._disk = Threads("its disk")
 
     @property
     def available(self) -> Config:
@@ -67,7 +71,10 @@ class Changes:
         """What the file would change now. ConfigError when it cannot be used; what was read before still stands."""
         if not self._path:
             raise ChangeRefusedError("there is no configuration file: the daemon runs without one")
-        files = await anyio.to_thread.run_sync(read_files, self._path, abandon_on_cancel=True)
+        try:
+            files = await self._disk.run(read_files, self._path, limit_s=READ_LIMIT_S, thing=self._path)
+        except TimeoutError as problem:
+            raise ChangeRefusedError(f"cannot read {self._path}: {problem.strerror}; nothing was changed") from None
         self._read, self.files = await anyio.to_thread.run_sync(understand, files), files
         return differences(self._running(), self._read)
 

@@ -61,14 +61,17 @@ from supervisor.shell.trees import COST as NOTE_COST
 from supervisor.shell.watch import ServerWatch
 from supervisor.shell.writer import Change
 from supervisor.snapshot import ServerSnapshot
+from supervisor.threads import Threads
 
 _EXIT_NEWS_S = 2.0
 _KILL_LIMIT_S = 20.0
 _LOOK_EVERY_S = 5.0
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal.SIGHUP)
 _RECALL_LIMIT_S = 1.0
+_PRUNE_LIMIT_S = 60.0
 _NOTE_LIMIT_S = 5.0  # for the disks that a start needs; its log's is asked with the same patience at the spawn
 _FREEZE_LIMIT_S = 2.0  # one stuck in the kernel never freezes, and is killed all the same as far as it goes
+_planning, _recalling, _pruning = Threads("the disk", 32), Threads("a process", 32), Threads("the disk of the evidence")
 
 
 class Effects:
@@ -105,7 +108,6 @@ class Effects:
         self._looked_at = 0.0
         self._oom_kills = 0
         self._premises = Premises(config, settings, facts, host)
-        self._planning = anyio.CapacityLimiter(1)  # a thread that hangs must not use up those that others wait for
         self._gate = Gate(config.name, host.hooks.of(config.hooks), host.hooks.outputs, tasks, report_bug)
 
     @property
@@ -193,10 +195,11 @@ class Effects:
 
     async def _plan(self, attempt: int, gpus: tuple[int, ...]) -> SpawnPlan:
         make = partial(planned, self._config, self._host, attempt, gpus)
-        with anyio.move_on_after(_NOTE_LIMIT_S):
-            return await anyio.to_thread.run_sync(make, abandon_on_cancel=True, limiter=self._planning)
-        why = f"the disk has not answered within {_NOTE_LIMIT_S:g} s"
-        raise TimeoutError(errno.ETIMEDOUT, why, str(self._host.log_path(self._settings.name, attempt)))
+        try:
+            return await _planning.run(make, limit_s=_NOTE_LIMIT_S, thing=f"start of {self._settings.name}")
+        except TimeoutError as problem:
+            where = str(self._host.log_path(self._settings.name, attempt))
+            raise TimeoutError(errno.ETIMEDOUT, problem.strerror, where) from None
 
     def _note(self, marker: str, spawned: Spawned, *more: Any) -> Change:
         """Have it noted which tree lives, or is about to."""
@@ -378,15 +381,16 @@ class Effects:
         finally:
             self._bundles -= 1
             self._host.hub.publish()
-        await anyio.to_thread.run_sync(evidence.prune, str(self._host.evidence_dir), abandon_on_cancel=True)
+        with contextlib.suppress(TimeoutError):  # the next one removes what is too much
+            await _pruning.run(evidence.prune, str(self._host.evidence_dir), limit_s=_PRUNE_LIMIT_S)
 
     async def _bundle(self, action: KeepEvidence) -> None:
         began = clock.monotonic()
         present = self._watch is not None and self._tree is not None and self._tree.attempt == action.attempt
         subjects = await self._watch.subjects() if self._watch is not None and present else ()
-        with anyio.move_on_after(_RECALL_LIMIT_S):
+        with contextlib.suppress(TimeoutError):
             pid, own = (self._tree.pid if self._tree else 0), self._host.environment
-            await anyio.to_thread.run_sync(self._dossier.recall, pid, own, abandon_on_cancel=True)
+            await _recalling.run(self._dossier.recall, pid, own, limit_s=_RECALL_LIMIT_S, thing=self._settings.name)
         log_path = str(self._host.log_path(self._settings.name, action.attempt))
         facts = self._dossier.facts(action, self._snapshot(), subjects, log_path, self._host.devices.view())
         bundle = self._host.evidence_dir / self._settings.name / f"{action.attempt:06d}"

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import anyio
-import anyio.to_thread
 import msgspec
 import structlog
 
@@ -22,11 +21,13 @@ from supervisor.shell import clock
 from supervisor.shell.environment import for_helpers
 from supervisor.shell.guard import guarded, log_bug
 from supervisor.snapshot import ServerSnapshot
+from supervisor.threads import Threads
 
 QUEUED_MAX = 64  # of one server; the oldest go first, and it is said how many
 TRIES = 6
 FIRST_PAUSE_S = 1.0
 LAST_WORDS_S = 5.0
+_KEEP_LIMIT_S = 5.0
 PAUSE_FACTOR = 3.0
 _FACETS = ("lifecycle", "verdict")
 NO_HOOKS = HooksConfig()
@@ -212,10 +213,14 @@ class Outputs:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._disk = Threads("the disk", 16)
 
     async def keep(self, server: str, event: str, run: HookRun) -> None:
-        """Bounded by what `run_hook` keeps. A full disk costs the output and nothing else."""
-        await anyio.to_thread.run_sync(self._keep, server, event, run, abandon_on_cancel=True)
+        """Bounded by what `run_hook` keeps. A disk that is full or hangs costs the output and nothing else."""
+        try:
+            await self._disk.run(self._keep, server, event, run, limit_s=_KEEP_LIMIT_S, thing=server)
+        except TimeoutError as problem:
+            log.warning("hook output lost", server=server, problem=problem.strerror)
 
     def _keep(self, server: str, event: str, run: HookRun) -> None:
         place = self._directory / server

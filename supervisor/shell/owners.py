@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import anyio
-import anyio.to_thread
 import structlog
 
 from supervisor import procstat
 from supervisor.devices import ProcessOwner
 from supervisor.edge.holders import identify
+from supervisor.threads import Threads
 
 LIMIT_S = 2.0
 
@@ -24,29 +23,21 @@ class Owners:
         self._server_of = server_of
         self._limit_s = limit_s
         self._last: tuple[ProcessOwner, ...] = ()
-        self._asking = False
-        self._thread = anyio.CapacityLimiter(1)  # one that hangs must not use up the threads that others wait for
+        self._threads = Threads("a process that holds device memory")
 
     async def of(self, pids: tuple[int, ...]) -> tuple[ProcessOwner, ...]:
         """Who they are; as far as a process stuck in the kernel holds up the answer, who they were at the last one.
 
         For one without an owner a start waits, but nothing is killed or refused because of it.
         """
-        if not self._asking:  # a look that hangs is not joined by another one with every report
-            with anyio.move_on_after(self._limit_s):
-                self._last = await anyio.to_thread.run_sync(
-                    self._ask, pids, abandon_on_cancel=True, limiter=self._thread
-                )
+        if not self._threads.hang():  # told once, not with every report
+            try:
+                self._last = await self._threads.run(identify, pids, self._server_of, limit_s=self._limit_s)
+            except TimeoutError:
+                log.warning("memory holders", problem="a process does not say who it is", limit_s=self._limit_s)
+            else:
                 return self._last
-            log.warning("memory holders", problem="a process does not say who it is", limit_s=self._limit_s)
         return tuple(owner for owner in self._last if owner.pid in pids and _still(owner))
-
-    def _ask(self, pids: tuple[int, ...]) -> tuple[ProcessOwner, ...]:
-        self._asking = True
-        try:
-            return identify(pids, self._server_of)
-        finally:
-            self._asking = False
 
 
 def _still(owner: ProcessOwner) -> bool:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import anyio
-import anyio.to_thread
 import msgspec
 import structlog
 
@@ -26,13 +25,13 @@ from supervisor.shell.dossier import engine_version
 from supervisor.shell.writer import Change, StateWriter
 from supervisor.smallfile import UnusableFileError, read_json, replace_bytes
 from supervisor.snapshot import ServerSnapshot
+from supervisor.threads import Hanging, Threads, hanging
+from supervisor.units import format_duration
 
 log = structlog.get_logger()
 
-Given = TypeVar("Given")
-Found = TypeVar("Found")
-
 PERIOD_S = 5.0
+LOST_S = 5.0  # a call that has not come back for so long hangs; who asked for a piece of a log may just have left
 DISK_EVERY = 12  # periods
 STORE_EVERY = 3  # periods, while time is being lost or logs grow; starts and ends are stored within a second
 _WORST_KEPT = 0.5  # of the worst lag remains after a period without one: a scrape every 15 s still sees it
@@ -63,7 +62,7 @@ class PulseKeeper:
         self._path = state_dir / "tally.json"
         self._state_dir, self._log_dir = state_dir, log_dir
         self._writer = writer or StateWriter()
-        self._looks = anyio.CapacityLimiter(1)  # a thread that hangs must not use up those that others wait for
+        self._looks = Threads("the disk", 2)
         self._overdue_s, self._host, self._host_stored = overdue_s, host, HostTraffic()
         self._shown = self._restored()
         self._tally = Tally(msgspec.convert(msgspec.to_builtins(self._shown), SavedTally))
@@ -105,6 +104,7 @@ class PulseKeeper:
 
     def pulse(self, names: Collection[str]) -> Pulse:
         """Everything, of the servers that are configured; counters as of the last store."""
+        lost = [one for one in hanging() if clock.monotonic() - one.since >= LOST_S]
         return Pulse(
             overdue_s=self._overdue_s(),
             lag_s=self._lag_s,
@@ -119,6 +119,8 @@ class PulseKeeper:
             state_problem=self.state_problem,
             processes=self._tally.processes(),
             log_lag_bytes=self._lags,
+            hanging=len(lost),
+            unanswered=_unanswered(lost),
         )
 
     # --- the task ------------------------------------------------------------------------------------------------
@@ -146,8 +148,8 @@ class PulseKeeper:
         beats = 0
         while True:
             if beats % DISK_EVERY == 0:
-                self._disks, self._stored = await self._looked(self._measure, configs())
-            self._lags = await self._looked(_behind, dict(readers()))
+                await self._look_at_disks(configs())
+            await self._look_at_logs(dict(readers()))
             due = clock.monotonic() + PERIOD_S
             await anyio.sleep(PERIOD_S)
             self._lag_s = max(clock.monotonic() - due, self._lag_s * _WORST_KEPT)
@@ -157,6 +159,19 @@ class PulseKeeper:
             news = self._tally.losing or self._tally.stirred or self._host() != self._host_stored
             if beats % STORE_EVERY == 0 and news:
                 self._counted.set()
+
+    async def _look_at_disks(self, configs: Mapping[str, ServerConfig]) -> None:
+        """What does not answer is unknown: yesterday's free space is no figure of today. Sizes stay as measured."""
+        try:
+            self._disks, self._stored = await self._looks.run(self._measure, configs, limit_s=PERIOD_S, thing="space")
+        except TimeoutError:
+            self._disks = ()
+
+    async def _look_at_logs(self, readers: Mapping[str, Reader]) -> None:
+        try:
+            self._lags = await self._looks.run(_behind, readers, limit_s=PERIOD_S, thing="logs")
+        except TimeoutError:
+            self._lags = {}
 
     async def _store_counts(self) -> None:
         while True:
@@ -193,10 +208,6 @@ class PulseKeeper:
         write = partial(replace_bytes, self._path, saved, durable=True)
         return self._writer.ask(self._path, write, "counters are in memory only"), saved
 
-    async def _looked(self, look: Callable[[Given], Found], given: Given) -> Found:
-        """Ends when we do, whatever the disk does."""
-        return await anyio.to_thread.run_sync(look, given, abandon_on_cancel=True, limiter=self._looks)
-
     def _measure(self, configs: Mapping[str, ServerConfig]) -> tuple[tuple[Disk, ...], dict[str, Stored]]:
         disks = [_disk("log", self._log_dir), _disk("state", self._state_dir)]
         stored = {name: self._stored_of(name, config) for name, config in configs.items()}
@@ -211,6 +222,15 @@ class PulseKeeper:
             evidence_bundles=len(bundles),
             engine_version=engine_version(config.command, config.engine),
         )
+
+
+def _unanswered(lost: Sequence[Hanging]) -> str:
+    """Why something is unknown."""
+    if not lost:
+        return ""
+    hung = format_duration(clock.monotonic() - lost[0].since)
+    others = f"; {len(lost) - 1} more do not come back either" if lost[1:] else ""
+    return f"{lost[0].what} has not answered for {hung}{others}"
 
 
 def _disk(use: str, directory: Path) -> Disk | None:

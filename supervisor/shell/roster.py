@@ -13,7 +13,6 @@ from typing import TypeVar
 
 import anyio
 import anyio.abc
-import anyio.to_thread
 import msgspec
 import structlog
 from anyio.abc import TaskGroup
@@ -38,6 +37,7 @@ from supervisor.shell.router import Door
 from supervisor.shell.states import COST, StateStore
 from supervisor.shell.writer import Change
 from supervisor.snapshot import ServerSnapshot
+from supervisor.threads import Threads
 
 log = structlog.get_logger()
 
@@ -95,7 +95,7 @@ class Roster:
         self._seats: dict[str, Seat] = {}
         self.returning: Collection[str] = ()  # who is down, or about to be, only to be started again
         self._tasks: TaskGroup | None = None
-        self._reads = anyio.CapacityLimiter(4)  # threads that hang must not use up those that others wait for
+        self._reads = Threads("the disk of its state or of its logs", 4)
 
     # --- who is there --------------------------------------------------------------------------------------------
 
@@ -225,9 +225,10 @@ class Roster:
         await self._seats[name].loop.ask(StartRequested(by))
 
     def _calm(self, seat: Seat) -> bool:
-        """Whoever waits for a start slot or for another server, perhaps for long, has nothing under way either."""
+        """Whoever waits for another server, a slot or a device, perhaps for ever, has nothing under way either."""
         loop = seat.loop
-        calm = _calm(loop) or (loop.settled and bool(self._host.fleet.told(loop.snapshot())))
+        waits = loop.server.pauses or bool(self._host.fleet.told(loop.snapshot()))
+        calm = _calm(loop) or (loop.settled and waits)
         return calm and not seat.keeps_evidence
 
     async def _until(self, seat: Seat, reached: Callable[[ServerLoop], bool]) -> None:
@@ -243,10 +244,11 @@ class Roster:
 
     async def _read(self, read: Callable[[], Found], name: str) -> Found:
         """ChangeProblem when the disk does not answer in time."""
-        with anyio.move_on_after(_READ_LIMIT_S):
-            return await anyio.to_thread.run_sync(read, abandon_on_cancel=True, limiter=self._reads)
-        why = f"the disk of its state or of its logs has not answered within {_READ_LIMIT_S:g} s"
-        raise ChangeProblem(f"cannot read what is known of {name}: {why}; nothing was changed")
+        try:
+            return await self._reads.run(read, limit_s=_READ_LIMIT_S, thing=name)
+        except TimeoutError as problem:
+            why = problem.strerror
+            raise ChangeProblem(f"cannot read what is known of {name}: {why}; nothing was changed") from None
 
     async def _sit(
         self, config: ServerConfig, inherited: Inheritance, remembered: tuple[tuple[StartRecord, ...], int]

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 import anyio
-import anyio.to_thread
 import msgspec
 import structlog
 
@@ -20,6 +19,7 @@ from supervisor.shell import clock
 from supervisor.shell.writer import StateWriter
 from supervisor.smallfile import UnusableFileError, read_json, replace_json
 from supervisor.snapshot import RouterView, ServerSnapshot
+from supervisor.threads import Threads
 
 log = structlog.get_logger()
 
@@ -82,7 +82,7 @@ class RouterKeeper:
 
     async def run(self, changed: Callable[[int], Awaitable[int]]) -> None:
         """Until cancelled. `changed` waits for the next change of any server."""
-        self._earlier |= await anyio.to_thread.run_sync(self._read, abandon_on_cancel=True)
+        self._earlier |= await Threads("the disk").run(self._read)
         while True:
             await self.look()
             await self._pause(changed)

@@ -6,18 +6,17 @@ import os
 import pwd
 from collections.abc import Iterable
 
-import anyio
-import anyio.to_thread
 import structlog
 
 from supervisor.config import ServerConfig
 from supervisor.edge import leftovers
 from supervisor.profile import LeftoverRule
+from supervisor.threads import Threads
 from supervisor.units import format_bytes
 
 log = structlog.get_logger()
 
-_lookups = anyio.CapacityLimiter(2)  # those that hang must not use up the threads that others wait for
+_lookups = Threads("the user database", 2)
 
 
 async def tidy(
@@ -41,10 +40,11 @@ async def tidy(
 
 async def _looked_up(user: str | None, limit_s: float) -> int | None:
     """None as well when the name is looked up over a network that does not answer: the end of a tree is not held up."""
-    with anyio.move_on_after(limit_s):
-        return await anyio.to_thread.run_sync(_owner, user, abandon_on_cancel=True, limiter=_lookups)
-    log.warning("leftover files stay", problem=f"user {user} cannot be looked up in time")
-    return None
+    try:
+        return await _lookups.run(_owner, user, limit_s=limit_s, thing=user or "")
+    except TimeoutError:
+        log.warning("leftover files stay", problem=f"user {user} cannot be looked up in time")
+        return None
 
 
 def _owner(user: str | None) -> int | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 
-import anyio
-import anyio.to_thread
+from supervisor.threads import Threads
 
 LIMIT_S = 2.0
 
@@ -16,25 +16,20 @@ class Users:
 
     def __init__(self) -> None:
         self._known: dict[str, int] = {}
-        self._asked: set[str] = set()  # by a thread that has not come back
-        self._thread = anyio.CapacityLimiter(1)  # one that hangs must not use up the threads that others wait for
+        self._threads = Threads("the user database", 4)
 
     async def learn(self, user: str | None, limit_s: float = LIMIT_S) -> None:
         """Look the user up, once; None is our own, whom we know."""
-        if user and user not in self._known and user not in self._asked:
-            with anyio.move_on_after(limit_s):
-                await anyio.to_thread.run_sync(self._ask, user, abandon_on_cancel=True, limiter=self._thread)
+        if user and user not in self._known:
+            with contextlib.suppress(TimeoutError):
+                await self._threads.run(self._ask, user, limit_s=limit_s, thing=user)
 
     def uid(self, user: str | None) -> int | None:
         """None while nobody knows."""
         return self._known.get(user) if user else os.geteuid()
 
     def _ask(self, user: str) -> None:
-        self._asked.add(user)
-        try:
-            self._known[user] = _uid(user)
-        finally:
-            self._asked.discard(user)
+        self._known[user] = _uid(user)
 
 
 def _uid(user: str) -> int:

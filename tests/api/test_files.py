@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from supervisor.api.files import HANGING, THREADS, in_thread, piece
+from supervisor.api.files import AT_MOST, in_thread, piece
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ async def test_a_disk_that_does_not_answer_is_given_up(hangs: threading.Event) -
 async def test_who_asks_too_much_of_it_takes_no_thread_from_others(hangs: threading.Event) -> None:
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
-            for _ in range(3 * THREADS):
+            for _ in range(3 * AT_MOST):
                 tasks.start_soon(piece, hangs.wait, 30)
             await anyio.wait_all_tasks_blocked()
             assert await anyio.to_thread.run_sync(lambda: "at once") == "at once"
@@ -54,13 +54,12 @@ async def test_with_many_that_hang_nobody_needs_another_thread_to_find_out(hangs
         hangs.wait(30)
 
     with anyio.fail_after(20):
-        for _ in range(HANGING // THREADS):
-            async with anyio.create_task_group() as tasks:
-                for _ in range(THREADS):
-                    tasks.start_soon(piece, read)
-                for _ in range(THREADS):
-                    await anyio.to_thread.run_sync(begun.acquire)
-                tasks.cancel_scope.cancel()
+        async with anyio.create_task_group() as tasks:
+            for _ in range(AT_MOST):
+                tasks.start_soon(piece, read)
+            for _ in range(AT_MOST):
+                await anyio.to_thread.run_sync(begun.acquire)
+            tasks.cancel_scope.cancel()
         with pytest.raises(TimeoutError):
             await in_thread(read)
     assert not begun.acquire(blocking=False)

@@ -104,6 +104,15 @@ async def test_a_state_directory_that_cannot_be_written_is_told_beside_the_colum
     assert json.loads((await sglctl("status", "--json")).out)["state_problem"] == problem
 
 
+async def test_what_does_not_answer_is_told_beside_the_columns_too(sglctl: Sglctl, control: FakeControl) -> None:
+    usual = await sglctl("status")
+    control.beat = Pulse(hanging=1, unanswered="the disk (/var/log) has not answered for 5 m 12 s")
+    outcome = await sglctl("status")
+    assert (outcome.out, outcome.code) == (usual.out, usual.code)
+    assert outcome.err == "WARNING: the disk (/var/log) has not answered for 5 m 12 s\n"
+    assert json.loads((await sglctl("status", "--json")).out)["unanswered"] == control.beat.unanswered
+
+
 @pytest.mark.parametrize(
     "verb", [["status"], ["status", "--json"], ["why", "kimi"], ["why", "kimi", "--json"], ["events"]]
 )

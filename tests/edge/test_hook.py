@@ -122,7 +122,7 @@ async def test_a_start_that_comes_too_late_is_ended(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(subprocess, "Popen", hang)
     done = await run_hook(["sleep", "1000"], ENVIRONMENT, timeout_s=20.0, start_limit_s=0.1)
-    assert done.problem == "cannot run sleep: the start hangs"
+    assert done.problem == "cannot run sleep: the disk it lies on has not answered within 0.1 s"
     late.set()
     for _ in range(500):
         if started and started[0].returncode is not None:

@@ -1,19 +1,23 @@
-"""Rows: a server's log file is deleted, truncated, replaced, or on a disk that is full."""
+"""Rows: a server's log file is deleted, truncated, replaced, or on a disk that is full or hangs."""
 
 from __future__ import annotations
 
 import os
+import re
+import signal
 import threading
 from functools import partial
 from pathlib import Path
 
 from tests.e2e.host import until
 from tests.faults.deaths import loads
-from tests.faults.row import Row, mounts
+from tests.faults.row import THOROUGH, Row, freezes, mounts
 from tests.faults.scene import Scene
 from tests.faults.volume import Volume
 
 SLOW = 12  # a start of some twenty seconds: it is under way when its log goes
+TRIES = 30 if THOROUGH else 10  # of a start
+THREADS_MORE = 4  # the call that hangs, and who was idle before
 FORGED = (
     b"[2026-11-29 10:00:00] The server is fired up and ready to roll!\n"
     b"[2026-11-29 10:00:00 TP0] Scheduler hit an exception: Traceback (most recent call last):\n"
@@ -93,6 +97,47 @@ def on_a_full_disk(scene: Scene) -> str:
     return f"a start lost lines and became ready, another one waited: {reason.replace(str(scene.root), '…')}"
 
 
+def on_a_disk_that_hangs(scene: Scene) -> str:
+    """A frozen file system. Every try of a start asks it, everybody who reads a log may, and no call comes back."""
+    again = {"backoff": "100ms", "backoff_max": "200ms", "jitter": 0.0, "budget": 1000, "same_cause": 1000}
+    scene.bad("serving")
+    scene.bad("dies", restart=again)
+    with Volume.of_image(scene.log_dir, scene.root / "disk.img", scene.environment) as disk:
+        scene.prefix = disk.prefix
+        daemon = scene.start()
+        pid, victim = scene.is_running("serving")["pid"], scene.is_running("dies")["pid"]
+        before = threads_of(daemon.process.pid)
+        disk.freeze()
+        os.kill(victim, signal.SIGKILL)
+        until(partial(tried_in_vain, scene, TRIES), 120, "it is tried again and again")
+        at_most = threads_of(daemon.process.pid)
+        assert at_most <= before + THREADS_MORE, f"{at_most} threads after {TRIES} tries, {before} before"
+        assert hanging_told(scene) > 0
+        assert "has not answered for" in scene.ctl("status").stderr
+        assert scene.show("serving")["pid"] == pid
+        reason = str(scene.show("dies")["lifecycle"]["reason"])
+        disk.thaw()
+        scene.is_running("dies", 60)
+        until(lambda: hanging_told(scene) == 0, 60, "all calls have come back")
+        scene.end_inside(None)
+    told = reason.replace(str(scene.root), "…")
+    return f"{TRIES} tries ({told}): {at_most - before} threads more than before; served when the disk was back"
+
+
+def tried_in_vain(scene: Scene, times: int) -> bool:
+    return int(scene.show("dies")["attempt"]) > times and "has not answered" in scene.said()
+
+
+def threads_of(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/task"))
+
+
+def hanging_told(scene: Scene) -> int:
+    found = re.search(r"^sglsup_calls_hanging (\S+)$", scene.metrics(), re.M)
+    assert found is not None
+    return round(float(found[1]))
+
+
 ROWS = (
     Row(
         "log file deleted, truncated, replaced by a forged one, replaced by a directory; while loading and while serving",
@@ -104,5 +149,11 @@ ROWS = (
         "nobody is killed for lines that cannot be written, a start waits for room and says so",
         on_a_full_disk,
         needs=mounts,
+    ),
+    Row(
+        "disk of the logs hangs (frozen) while a start is tried again and again",
+        "one call waits, not one a try: the daemon's threads stay few, who serves serves on; all goes on afterwards",
+        on_a_disk_that_hangs,
+        needs=freezes,
     ),
 )

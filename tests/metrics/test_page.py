@@ -155,6 +155,13 @@ def test_a_disk_that_refuses_or_hangs_is_told(seen: Scrape) -> None:
     assert Scrape(control)("state_written") == 0
 
 
+def test_calls_that_do_not_come_back_are_counted(seen: Scrape) -> None:
+    assert seen("calls_hanging") == 0
+    control = fleet.control()
+    control.beat = msgspec.structs.replace(control.beat, hanging=3)
+    assert Scrape(control)("calls_hanging") == 3
+
+
 def test_a_server_is_told_as_it_is_configured_and_found() -> None:
     control = fleet.control()
     config = control.configuration.servers["kimi-k2"]

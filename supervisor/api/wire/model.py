@@ -183,22 +183,25 @@ class Brief(msgspec.Struct, frozen=True):
 class Status(msgspec.Struct, frozen=True):
     """Every server in the order of the configuration, in a line each. `starts` is null while nobody starts.
 
-    `state_problem`: why not all that the next daemon must know is on disk, "" in good health.
+    `state_problem`: why not all that the next daemon must know is on disk, "" in good health. `unanswered`: what does
+    not answer (a disk, a user database, a process), so that what depends on it is unknown.
     """
 
     at: str
     servers: tuple[Brief, ...]
     starts: Starts | None = None
     state_problem: str = ""
+    unanswered: str = ""
 
 
 class Servers(msgspec.Struct, frozen=True):
-    """Every server in the order of the configuration. `starts` and `state_problem` as in Status."""
+    """Every server in the order of the configuration. `starts`, `state_problem` and `unanswered` as in Status."""
 
     at: str
     servers: tuple[Server, ...]
     starts: Starts | None = None
     state_problem: str = ""
+    unanswered: str = ""
 
 
 class Accepted(msgspec.Struct, frozen=True):

@@ -59,7 +59,7 @@ class BundleWriter:
         self.path = ""
         self.missing: list[str] = []
         self._wanted = wanted
-        self._server = server
+        self.server = server
         self._attempt = attempt
         self._reason = reason
         self._began = time.monotonic()
@@ -125,7 +125,7 @@ class BundleWriter:
         files = tuple(sorted(self._files, key=lambda one: one.name))
         took_s = time.monotonic() - self._began
         manifest = Manifest(
-            self._server, self._attempt, self.redact(self._reason), self._wall, took_s, files, tuple(self.missing)
+            self.server, self._attempt, self.redact(self._reason), self._wall, took_s, files, tuple(self.missing)
         )
         data = msgspec.json.format(msgspec.json.encode(manifest))
         descriptor = os.open(os.path.join(self.path, MANIFEST), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeAlias
 
 import anyio
-import anyio.to_thread
 import msgspec
 
 from supervisor.actions import KeepEvidence
@@ -19,6 +18,7 @@ from supervisor.edge.evidence.bundle import BundleWriter, being_written
 from supervisor.edge.evidence.processes import describe
 from supervisor.edge.evidence.stacks import Stack, find_py_spy, native_stack, stack
 from supervisor.events import EvidenceKept
+from supervisor.threads import Threads
 
 DESCRIBED_MAX = 256
 STACKED_OTHERS_MAX = 32
@@ -27,6 +27,8 @@ STACK_LIMIT_S = 3.0
 NATIVE_LIMIT_S = 4.0  # in all: a luxury, and somebody waits for the restart
 STACK_BYTES = 512 * 2**10
 CLOSING_S = 1.0  # of the time given, for the manifest
+
+_disk = Threads("the disk", 32)
 
 Texts: TypeAlias = Mapping[str, str]  # file name → content
 
@@ -86,7 +88,7 @@ async def keep(
 
 async def _opened(writer: BundleWriter) -> bool:
     try:
-        await anyio.to_thread.run_sync(writer.open, abandon_on_cancel=True)
+        await _disk.run(writer.open, thing=f"evidence of {writer.server}")
     except OSError as problem:
         writer.lacks("everything", f"cannot make the directory: {problem.strerror}")
     return bool(writer.path)
@@ -94,7 +96,7 @@ async def _opened(writer: BundleWriter) -> bool:
 
 async def _closed(writer: BundleWriter) -> None:
     try:
-        await anyio.to_thread.run_sync(writer.close, abandon_on_cancel=True)
+        await _disk.run(writer.close, thing=f"evidence of {writer.server}")
     except OSError as problem:
         writer.lacks("manifest.json", str(problem.strerror))
 
@@ -133,7 +135,7 @@ class _Collector:
 
     async def _part(self, part: Part) -> None:
         try:
-            await anyio.to_thread.run_sync(self._make, part, abandon_on_cancel=True)
+            await _disk.run(self._make, part, thing=f"{part.name} of {self._facts.server}")
         except (OSError, ValueError) as problem:
             self._writer.lacks(part.name, (isinstance(problem, OSError) and problem.strerror) or str(problem))
         self._pending.pop(part.name)
@@ -192,7 +194,9 @@ class _Collector:
 
     async def _keep_stack(self, name: str, made: Stack) -> None:
         if made.text:
-            await anyio.to_thread.run_sync(self._writer.write, name, made.text, STACK_BYTES, abandon_on_cancel=True)
+            await _disk.run(
+                self._writer.write, name, made.text, STACK_BYTES, thing=f"evidence of {self._writer.server}"
+            )
 
 
 def _worth_a_stack(subjects: tuple[Subject, ...]) -> list[Subject]:

@@ -9,15 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
-import anyio.to_thread
 import msgspec
 
 from supervisor import procstat
 from supervisor.child import Child, end, exited
 from supervisor.procstat import Process
+from supervisor.threads import Threads
 
 OUTPUT_BYTES = 512 * 2**10
 REAP_LIMIT_S = 0.5
+_threads = Threads("the disk of py-spy", 16)
 _PLAIN: tuple[str, ...] = ()
 _WITHOUT_STOPPING = ("--nonblocking",)  # of a process that is stopped already, py-spy 0.4.3 reads nothing otherwise
 _WITH_NATIVE = ("--native",)
@@ -39,7 +40,7 @@ def find_py_spy() -> str | None:
 
 async def stack(program: str, pid: int, limit_s: float) -> Stack:
     """The Python stacks of all threads. A stopped or stuck process is read without stopping it first."""
-    process = await anyio.to_thread.run_sync(_look, pid, abandon_on_cancel=True)
+    process = await _threads.run(_look, pid, thing=f"pid {pid}")
     if process is None or not process.alive:
         return Stack(problem="the process has ended")
     if process.headless:
@@ -63,7 +64,7 @@ async def _dump(program: str, pid: int, options: Sequence[str], limit_s: float) 
     output, child = bytearray(), Child(command)
     try:
         with anyio.move_on_after(limit_s) as scope:
-            await _read_all(await anyio.to_thread.run_sync(child.start, abandon_on_cancel=True), output)
+            await _read_all(await _threads.run(child.start, thing=program), output)
     except OSError as problem:
         return Stack(problem=f"cannot run {program}: {problem.strerror}")
     finally:

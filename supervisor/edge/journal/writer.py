@@ -16,11 +16,10 @@ from collections import deque
 from types import TracebackType
 from typing import Self
 
-import anyio
-import anyio.to_thread
 import msgspec
 
 from supervisor.edge.journal.store import Entry, Retention, Store, is_corrupt
+from supervisor.threads import Threads
 
 BATCH_ROWS = 2000
 
@@ -55,7 +54,7 @@ class Journal:
         self._batch_s = batch_s
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
-        self._readers = anyio.CapacityLimiter(8)  # on a dead disk they must not use up the threads that others wait for
+        self._readers = Threads("the disk of the journal", 8)
         self._taken = 0  # rows that went into the queue: the loop's alone
         # What loop and writer share, and the lock around all of it.
         self._lock = threading.Condition()
@@ -115,25 +114,22 @@ class Journal:
 
     async def flushed(self, limit_s: float = 5.0) -> bool:
         """Wait until every row appended so far is on disk (or lost). False when `limit_s` is over."""
-        return await anyio.to_thread.run_sync(
-            self._wait_settled, self._taken, limit_s, abandon_on_cancel=True, limiter=self._readers
-        )
+        return await self._readers.run(self._wait_settled, self._taken, limit_s)
 
     def _wait_settled(self, wanted: int, limit_s: float) -> bool:
         with self._lock:
             return self._lock.wait_for(lambda: self._settled >= wanted, limit_s)
 
     async def events(self, since_id: int = 0, server: str = "", limit: int = 1000) -> list[Entry]:
-        """Rows with an id above `since_id`, oldest first, of one server or ("") of all; read in a thread."""
-        return await anyio.to_thread.run_sync(
-            self._after, since_id, server, limit, abandon_on_cancel=True, limiter=self._readers
-        )
+        """Rows with an id above `since_id`, oldest first, of one server or ("") of all; read in a thread.
+
+        TimeoutError while as many readers as there may be hang.
+        """
+        return await self._readers.run(self._after, since_id, server, limit)
 
     async def newest(self, server: str = "", limit: int = 100) -> list[Entry]:
         """The last rows, oldest first; for `tail`-like readers, who continue with `events` after the last id."""
-        return await anyio.to_thread.run_sync(
-            self._newest, server, limit, abandon_on_cancel=True, limiter=self._readers
-        )
+        return await self._readers.run(self._newest, server, limit)
 
     def _after(self, since_id: int, server: str, limit: int) -> list[Entry]:
         rows = self._stored(since_id, server, limit)

@@ -26,9 +26,11 @@ from supervisor.edge.process.launcher import Prepared, read_answer, start_launch
 from supervisor.edge.process.record import Recorder, open_record
 from supervisor.edge.process.tree import Cgroup, Tree
 from supervisor.events import Spawned, SpawnFailed
+from supervisor.threads import Threads
 
 CANCEL_LIMIT_S = 5.0
 PREPARE_LIMIT_S = 20.0
+_preparing = Threads("the user database or the disk of the log", 32)
 
 # Errors that the same command may not meet again; every other one repeats.
 _TEMPORARY = frozenset({
@@ -119,15 +121,12 @@ async def spawn(plan: SpawnPlan, cgroup: Cgroup | None = None) -> Tree | SpawnFa
 
 async def _prepare(plan: SpawnPlan, cgroup: str) -> Prepared:
     """The order for the launcher and the open files: asks NSS and the disk, either of which may hang."""
-    with anyio.move_on_after(PREPARE_LIMIT_S):
-        # A limiter of its own: threads that hang must not use up those that others wait for.
-        return await anyio.to_thread.run_sync(
-            lambda: _prepared(plan, cgroup),
-            abandon_on_cancel=True,
-            limiter=anyio.CapacityLimiter(1),
-        )
-    reason = f"the user database or the disk of {plan.log_path} does not answer within {PREPARE_LIMIT_S:g} s"
-    raise _RefusedError(f"cannot prepare the start: {reason}", permanent=False)
+    try:
+        return await _preparing.run(_prepared, plan, cgroup, limit_s=PREPARE_LIMIT_S, thing=plan.server)
+    except TimeoutError as problem:
+        raise _RefusedError(
+            f"cannot prepare the start ({plan.log_path}): {problem.strerror}", permanent=False
+        ) from None
 
 
 def _prepared(plan: SpawnPlan, cgroup: str) -> Prepared:

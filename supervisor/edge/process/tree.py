@@ -8,20 +8,20 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Protocol
 
 import anyio
-import anyio.to_thread
 
 from supervisor import procstat
 from supervisor.edge.process import exits, scan
 from supervisor.edge.process.record import Recorder, recorded
 from supervisor.events import Exited, Spawned, StuckProcess, TreeEmptied, TreeStuck
 from supervisor.procstat import Identity, Process
+from supervisor.threads import Threads
 
 SCAN_LIMIT_S = 2.0
 REPORTED_STUCK = 32
+_scans = Threads("a process", 32)
 
 
 class Cgroup(Protocol):
@@ -60,7 +60,6 @@ class Tree:
         self._status: exits.Status | None = ended
         self._watched = False
         self._watch_over = anyio.Event()
-        self._scans = anyio.CapacityLimiter(2)  # scans that hang must not use up the threads that others wait for
         self._strays: Callable[[], list[Process]] = list
         self._leave: Callable[[], None] = lambda: None
         self._traces = scan.Traces(
@@ -139,11 +138,9 @@ class Tree:
         return [process for process in found.values() if process.alive]
 
     async def _scan(self, listed: set[int]) -> list[Process]:
-        seen: scan.Sighting | None = None
-        with anyio.move_on_after(SCAN_LIMIT_S):
-            look = partial(self._look_everywhere, listed)
-            seen = await anyio.to_thread.run_sync(look, abandon_on_cancel=True, limiter=self._scans)
-        if seen is None:
+        try:
+            seen = await _scans.run(self._look_everywhere, listed, limit_s=SCAN_LIMIT_S, thing=self.server)
+        except TimeoutError:
             # A process stuck in the kernel holds up the read of its environ: do without environments this time.
             seen = scan.members(self._traces, listed, read_environment=False)
         self._traces.remember(seen)

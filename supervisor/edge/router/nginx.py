@@ -10,13 +10,14 @@ from typing import TypeAlias
 from urllib.parse import urlsplit
 
 import anyio
-import anyio.to_thread
 import msgspec
 
 from supervisor.edge.router.parts import Listed, Trouble, Worker
 from supervisor.smallfile import replace_bytes
+from supervisor.threads import Threads
 
 _SERVER = re.compile(r"^\s*server\s+(\S+?)\s*;\s*#", re.MULTILINE)
+_PUT_BACK_LIMIT_S = 5.0
 _FOR_ALL = 0o644  # nginx may run as anybody
 _NOBODY = "    server 127.0.0.1:9 down;  # no server may have requests now\n"  # nginx refuses an empty upstream
 
@@ -45,11 +46,12 @@ class UpstreamFile:
         self._reload = reload
         self._settle_s = settle_s
         self._owed: bool | None = None  # None: not looked yet
+        self._threads = Threads("its disk")  # one: a write that was left must not undo what was written after it
 
     async def listed(self) -> Listed | Trouble:
         """Those in the file; nobody while there is none."""
         try:
-            text = await anyio.to_thread.run_sync(_read, self._path, abandon_on_cancel=True)
+            text = await self._threads.run(_read, self._path)
         except (OSError, UnicodeError) as problem:
             return Trouble(f"cannot read {self._path}: {_why(problem)}")
         if self._owed is None:
@@ -64,12 +66,12 @@ class UpstreamFile:
             return listed
         urls = (listed.urls - {worker.url for worker in leaving}) | {worker.url for worker in joining}
         try:
-            before = await anyio.to_thread.run_sync(_read, self._path, abandon_on_cancel=True)
+            before = await self._threads.run(_read, self._path)
             text = rendered(self._upstream, urls)
             if text == before and not self._owed:
                 return None
             self._owed = True
-            await anyio.to_thread.run_sync(_write, self._path, text)
+            await self._threads.run(_write, self._path, text)  # who leaves it here leaves a reload owed
         except (OSError, UnicodeError) as problem:
             self._owed = listed.owed  # the old file is still there
             return Trouble(f"cannot write {self._path}: {_why(problem)}")
@@ -90,9 +92,9 @@ class UpstreamFile:
         return Trouble(f"nginx did not take the change: {end.problem}") if end.problem else None
 
     async def _put_back(self, before: str | None) -> bool:
-        """Bounded by the disk. When that fails, too, the file says what nginx may not have: a reload stays owed."""
+        """When that fails, too, the file says what nginx may not have: a reload stays owed."""
         with anyio.CancelScope(shield=True), contextlib.suppress(OSError):
-            await anyio.to_thread.run_sync(_put_back, self._path, before)
+            await self._threads.run(_put_back, self._path, before, limit_s=_PUT_BACK_LIMIT_S)
             return True
         return False
 

@@ -7,6 +7,7 @@ kernel may hold for ever, so it is read in a thread that can be left behind; `st
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable
 from typing import TypeAlias
@@ -20,10 +21,13 @@ from supervisor.edge.treewatch.proc import Seen, children, look, read_titles
 from supervisor.edge.treewatch.roles import NO_CLAIM, Claim, Rules
 from supervisor.events import ProcessSample, RoleDied, TreeSampled
 from supervisor.procstat import Process
+from supervisor.threads import Threads
 
 TITLES_LIMIT_S = 2.0
 INLINE_PROCESSES = 64  # a look at them takes a millisecond; the way to a thread and back costs a fifth of that
 TITLE_EVERY_LOOKS = 6  # a title may change without the name, which is looked at every time
+
+_titles = Threads("a process of a server", 32)
 
 ListMembers: TypeAlias = Callable[[], Awaitable[Collection[int]]]
 
@@ -71,7 +75,6 @@ class TreeWatch:
         self._ended = Member(0, 0)  # the sums of those that are gone
         self._highest_cpu_s = 0.0
         self._looks = 0
-        self._reading = False  # a thread is out there, perhaps for ever
         self._one_at_a_time = anyio.Lock()
         self._deaths = Deaths(attempt, leader)
 
@@ -144,23 +147,16 @@ class TreeWatch:
         wanted = [
             one.process.pid for one in found if one.process.first_thread_alive and self._title_wanted(one.process)
         ]
-        if not wanted or self._reading:
+        if not wanted:
             return found
         titles: dict[int, str] = {}
-        with anyio.move_on_after(TITLES_LIMIT_S):
-            await anyio.to_thread.run_sync(self._read_titles, wanted, titles, abandon_on_cancel=True)
+        with contextlib.suppress(TimeoutError):
+            await _titles.run(read_titles, wanted, titles, limit_s=TITLES_LIMIT_S, thing=f"tree of pid {self._leader}")
         read = dict(titles)  # a thread that was left behind may go on
         return [
             msgspec.structs.replace(one, title=read[one.process.pid]) if one.process.pid in read else one
             for one in found
         ]
-
-    def _read_titles(self, pids: Collection[int], into: dict[int, str]) -> None:
-        self._reading = True
-        try:
-            read_titles(pids, into)
-        finally:
-            self._reading = False
 
     def _title_wanted(self, process: Process) -> bool:
         known = self._known.get(process.pid)

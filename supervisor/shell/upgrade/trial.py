@@ -7,14 +7,13 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
-import anyio
-import anyio.to_thread
-
 from supervisor.api.control import UpgradeRefusedError
+from supervisor.threads import Threads
 
 TRY = "--try"
 LIMIT_S = 30.0
 _TOLD_LINES = 3
+_trials = Threads("the file system")
 # It has nothing to tell in our name, and nobody has left anything to it.
 _NOT_FOR_IT = ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
 
@@ -36,9 +35,10 @@ async def tried(command: Sequence[str], environment: Mapping[str, str], limit_s:
     """The version of what would be executed. UpgradeRefusedError when it does not come up or refuses the file."""
     words = [*command, TRY]
     clean = {name: text for name, text in environment.items() if name not in _NOT_FOR_IT}
-    with anyio.move_on_after(limit_s + 1.0):
-        return await anyio.to_thread.run_sync(_try, words, clean, limit_s, abandon_on_cancel=True)
-    raise UpgradeRefusedError(_refusal("it cannot even be started: the file system does not answer"))
+    try:
+        return await _trials.run(_try, words, clean, limit_s, limit_s=limit_s + 1.0)
+    except TimeoutError as problem:
+        raise UpgradeRefusedError(_refusal(f"it cannot even be started: {problem.strerror}")) from None
 
 
 def _try(words: Sequence[str], environment: Mapping[str, str], limit_s: float) -> str:
