@@ -9,7 +9,8 @@ from supervisor.units import format_duration
 _ROWS = 16
 _LABEL = 10
 _BETWEEN = "·"  # one phase is over, the next has not begun: waiting for others, mostly
-_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
+_NO_LETTER = "#"
 
 
 def chart(view: StartupView, ended: float, like: str, width: int) -> str:
@@ -35,13 +36,12 @@ def chart(view: StartupView, ended: float, like: str, width: int) -> str:
 
 
 def _letters(spans: list[SpanView]) -> dict[str, str]:
-    """A letter for each phase: its first one that is free."""
+    """A letter for each phase: its first one that is free; no two have the same, unless there are more than letters."""
     chosen: dict[str, str] = {}
     for phase in dict.fromkeys(span.phase for span in spans):
-        wanted = [word[0] for word in phase.split("-")] + list(phase) + list(_LETTERS)
-        chosen[phase] = next(
-            letter.upper() for letter in wanted if letter.upper() not in chosen.values() or letter == "z"
-        )
+        wanted = "".join(word[:1] for word in phase.split("-")) + phase + _LETTERS
+        free = (letter for letter in wanted.upper() if letter.isalnum() and letter not in chosen.values())
+        chosen[phase] = next(free, _NO_LETTER)
     return chosen
 
 
