@@ -179,12 +179,17 @@ class Control(Protocol):
         """The rolling restart or update under way, else the last one."""
         ...
 
-    def begin_rolling(self, kind: RollKind, names: Sequence[str], by: str, grace_s: float, reason: str) -> Roll:
-        """Restart or update these one after another; returns at once. Raises ChangeRefusedError."""
+    async def begin_rolling(
+        self, kind: RollKind, names: Sequence[str], by: str, grace_s: float, reason: str
+    ) -> tuple[Roll, str]:
+        """Restart or update these one after another. Raises ChangeRefusedError.
+
+        Returns when the next daemon would know of it, or with the reason why it would not, which the disk bounds.
+        """
         ...
 
-    def cancel_rolling(self, by: str) -> bool:
-        """After the server under way nobody follows; False when nothing is under way."""
+    async def cancel_rolling(self, by: str) -> str | None:
+        """After the server under way nobody follows; None when nothing is under way, else as `begin_rolling`."""
         ...
 
     async def last_start_s(self, name: str) -> float | None:

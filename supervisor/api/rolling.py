@@ -51,10 +51,10 @@ async def begin(call: Call) -> Response:
     else:
         raise RefusedError(400, "cannot restart nobody: name servers, or all")
     try:
-        roll = call.control.begin_rolling(RollKind(body.kind), names, call.by, body.grace_s, body.reason)
-    except ChangeRefusedError as problem:
-        raise RefusedError(409, str(problem)) from None
-    return answer(wire.RollingStatus(wire.rolling(roll)), 202)
+        roll, problem = await call.control.begin_rolling(RollKind(body.kind), names, call.by, body.grace_s, body.reason)
+    except ChangeRefusedError as refusal:
+        raise RefusedError(409, str(refusal)) from None
+    return answer(wire.RollingStatus(wire.rolling(roll), problem), 202)
 
 
 async def _changed(call: Call, names: Sequence[str]) -> list[str]:
@@ -105,9 +105,10 @@ async def _news(call: Call) -> None:
 
 
 async def cancel(call: Call) -> Response:
-    if not call.control.cancel_rolling(call.by):
+    problem = await call.control.cancel_rolling(call.by)
+    if problem is None:
         raise RefusedError(409, "cannot cancel: nothing is rolling")
-    return answer(wire.Done(), 202)
+    return answer(wire.RollingCancelled(problem=problem), 202)
 
 
 OPERATIONS = (
@@ -138,7 +139,7 @@ OPERATIONS = (
         "cancelRolling",
         "After the server under way nobody follows",
         cancel,
-        wire.Done,
+        wire.RollingCancelled,
         Role.OPERATE,
         status=202,
         failures=(409,),

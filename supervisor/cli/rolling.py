@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 
 _LOOK_S = 30.0
 _GOES_ON = "the daemon goes on: sglctl rolling shows it, sglctl rolling --cancel ends it after this server"
+_CANCELLED = "cancelled: the server under way comes back, unless its start waits; nobody follows"
 _WORDS = {
     "under-way": "leaves its routers, ends, starts again",
     "done": "serves again",
     "skipped": "skipped",
     "failed": "ERROR",
     "rolled-back": "ERROR",
+    "left-waiting": "not waited for",
     "untouched": "left alone",
 }
 _REMOVED = "leaves its routers, ends"
@@ -39,10 +41,12 @@ def begin(client: Client, kind: str, options: Namespace) -> int:
     if kind == "restart":
         body["reason"] = options.reason
     try:
-        roll = client.post("/v1/rolling", body)["rolling"]
+        begun = client.post("/v1/rolling", body)
     except RefusedError as error:
         complain(f"error: {error}")
         return codes.UNKNOWN if error.status == 404 else codes.ERROR
+    _warn(begun)
+    roll = begun["rolling"]
     if not roll["members"]:
         say("No config updates to processes")
         return codes.OK
@@ -55,8 +59,8 @@ def begin(client: Client, kind: str, options: Namespace) -> int:
 def rolling(client: Client, options: Namespace) -> int:
     """What rolls, or has rolled last; 1 when that did not end well."""
     if options.cancel:
-        client.post("/v1/rolling/cancel")
-        say("cancelled: the server under way comes back, nobody follows")
+        _warn(client.post("/v1/rolling/cancel"))
+        say(_CANCELLED)
         return codes.OK
     roll = client.get("/v1/rolling")["rolling"]
     if options.json:
@@ -68,7 +72,7 @@ def rolling(client: Client, options: Namespace) -> int:
     else:
         say(clean(roll["summary"]))
         for member in roll["members"]:
-            say(f"  {clean(member['name'])}: {_told(member, member['state'])}")
+            say(f"  {clean(member['name'])}: {_told(member, member['state'])}{clean(_waits(member))}")
     return codes.OK if roll is None or roll["state"] in ("running", "done") else codes.ERROR
 
 
@@ -88,7 +92,7 @@ def routers(client: Client, options: Namespace) -> int:
 
 
 def _followed(client: Client, roll: Any) -> int:
-    shown: dict[str, str] = {}
+    shown: dict[str, tuple[str, str]] = {}
     try:
         while True:
             _tell(roll, shown)
@@ -105,13 +109,26 @@ def _followed(client: Client, roll: Any) -> int:
     return codes.ERROR
 
 
-def _tell(roll: Any, shown: dict[str, str]) -> None:
-    """What is new of each server."""
+def _tell(roll: Any, shown: dict[str, tuple[str, str]]) -> None:
+    """What is new of each server; while its start waits, what for."""
     for member in roll["members"]:
-        state = member["state"]
-        if state != "waiting" and shown.get(member["name"]) != state:
-            shown[member["name"]] = state
-            say(f"{clean(member['name'])}: {_happened(member)}")
+        name, state, waits = member["name"], member["state"], member.get("waits", "")
+        before, waited = shown.get(name, ("waiting", ""))
+        shown[name] = state, waits
+        if state != before:
+            say(f"{clean(name)}: {_happened(member)}")
+        if waits and waits != waited:
+            say(f"{clean(name)}: its start {clean(waits)}")
+
+
+def _waits(member: Any) -> str:
+    return f", its start {member['waits']}" if member.get("waits") else ""
+
+
+def _warn(answer: Any) -> None:
+    """The disk has not taken what was asked, and it is done all the same."""
+    if answer.get("problem"):
+        complain(f"warning: {answer['problem']}")
 
 
 def _happened(member: Any) -> str:

@@ -24,7 +24,7 @@ class Claimer:
         self._wants_start = wants_start
         self._proceed = proceed
         self._since = 0.0
-        self._asking = False
+        self.asking = False  # a look is on its way
         self.dirty = ""  # why the last answer was no
         self._delay_s = 0.0
         self._told = ""  # who is in the way, as the last event said
@@ -40,7 +40,7 @@ class Claimer:
 
     def ask(self) -> None:
         """Look once."""
-        self._asking = True
+        self.asking = True
         self.asked_to_start = self._wants_start()
         self._desk.after(Timer.CHECK_LOST, REPLY_SLACK_S)
         self._desk.do(CheckDevices(self._desk.number, self.asked_to_start, self.force and self.asked_to_start))
@@ -48,9 +48,9 @@ class Claimer:
     def answered(self, event: DevicesChecked) -> None:
         """The look's answer."""
         desk = self._desk
-        if desk.state is not State.RECLAIMING or not self._asking:
+        if desk.state is not State.RECLAIMING or not self.asking:
             return
-        self._asking = False
+        self.asking = False
         self.dirty = event.reason if event.clean is False else ""
         desk.timers.cancel(Timer.CHECK_LOST)
         match weigh(event, starting=self._wants_start(), waited_long=self._waited_long()):
@@ -82,7 +82,7 @@ class Claimer:
 
     def unanswered(self) -> None:
         """No answer at all. What was dirty is not taken for clean; else not knowing is no reason to wait."""
-        self._asking = False
+        self.asking = False
         reason = f"{self.dirty}; the last look was not answered"
         if self.dirty and not self._wants_start() and self._waited_long():
             self._desk.move(Trigger.ISOLATE, reason)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import math
+import re
 from collections.abc import Iterable
 
 import msgspec
@@ -10,7 +12,10 @@ from msgspec.structs import replace
 
 from supervisor.core.clues import NO_EVIDENCE
 from supervisor.core.lifecycle import GIVEN_UP
-from supervisor.snapshot import ServerSnapshot
+from supervisor.snapshot import IncidentView, ServerSnapshot
+
+NAMED_AFTER_S = 5.0  # devices are back sooner than that, mostly: until then nobody is told that it waits
+_NUMBER = re.compile(r"[0-9.]+")
 
 
 class RollKind(enum.StrEnum):
@@ -39,20 +44,25 @@ class MemberState(enum.StrEnum):
     SKIPPED = "skipped"
     FAILED = "failed"
     ROLLED_BACK = "rolled-back"
+    LEFT_WAITING = "left-waiting"  # wanted up, and it starts when what is in its way is gone; nobody waits for that
     UNTOUCHED = "untouched"  # its turn never came
 
 
 class Member(msgspec.Struct, frozen=True):
-    """One server. `attempt` is the one that ran when its turn came."""
+    """One server. `attempt` is the one that ran when its turn came; `waits` is what its start waits for, as words."""
 
     name: str
     state: MemberState = MemberState.WAITING
     reason: str = ""
     attempt: int = 0
+    waits: str = ""
 
 
 class Roll(msgspec.Struct, frozen=True):
-    """One rolling restart or update. `version` grows with every change; times are seconds of the epoch."""
+    """One rolling restart or update. `version` grows with every change; times are seconds of the epoch.
+
+    `cancelled_by`: after the server under way nobody follows.
+    """
 
     kind: RollKind
     by: str
@@ -65,6 +75,7 @@ class Roll(msgspec.Struct, frozen=True):
     note: str = ""
     ended: float | None = None
     version: int = 1
+    cancelled_by: str = ""
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -78,9 +89,14 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Not decided yet. `healthy`: only its routers are waited for."""
+    """Not decided yet. `healthy`: only its routers are waited for. `start`: what its start waits for, without a limit.
+
+    `again`: when to judge again although nothing has happened.
+    """
 
     healthy: bool = False
+    start: str = ""
+    again: float = math.inf
 
 
 def begin(
@@ -102,12 +118,26 @@ def turn(roll: Roll) -> Member | None:
 def noted(roll: Roll, name: str, state: MemberState, reason: str = "", attempt: int | None = None) -> Roll:
     """The same with one server's news."""
     members = tuple(
-        replace(one, state=state, reason=reason, attempt=one.attempt if attempt is None else attempt)
+        replace(one, state=state, reason=reason, attempt=one.attempt if attempt is None else attempt, waits="")
         if one.name == name
         else one
         for one in roll.members
     )
     return replace(roll, members=members, version=roll.version + 1)
+
+
+def waiting(roll: Roll, name: str, waits: str) -> Roll:
+    """The same with what the server's start waits for; the very same when only figures in it have changed."""
+    before = next((one.waits for one in roll.members if one.name == name), "")
+    if _NUMBER.sub("", before) == _NUMBER.sub("", waits):
+        return roll
+    members = tuple(replace(one, waits=waits) if one.name == name else one for one in roll.members)
+    return replace(roll, members=members, version=roll.version + 1)
+
+
+def cancelled(roll: Roll, by: str) -> Roll:
+    """The same, to end after the server under way. Who asked first counts."""
+    return replace(roll, cancelled_by=roll.cancelled_by or by, version=roll.version + 1)
 
 
 def ended(roll: Roll, state: RollState, at: float, note: str = "") -> Roll:
@@ -118,10 +148,11 @@ def ended(roll: Roll, state: RollState, at: float, note: str = "") -> Roll:
     return replace(roll, state=state, members=left, note=note, ended=at, version=roll.version + 1)
 
 
-def judge(before: int, snapshot: ServerSnapshot | None, missing: str) -> Done | Failed | Wait:
+def judge(before: int, snapshot: ServerSnapshot | None, missing: str, now: float) -> Done | Failed | Wait:
     """What has become of a server since it was asked to restart. `missing` are routers that do not have it yet.
 
-    The first failure of the new attempt counts: whether later ones would succeed is for people to decide.
+    The first failure of a new attempt counts: whether later ones would succeed is for people to decide. An attempt that
+    was ended for somebody, or lost with a daemon before its spawn, is none: the next one is waited for.
     """
     if snapshot is None:
         return Failed("it has been removed")
@@ -132,33 +163,56 @@ def judge(before: int, snapshot: ServerSnapshot | None, missing: str) -> Done | 
         return Failed(f"{lifecycle.value}: {lifecycle.reason}")
     if lifecycle.value == "stopped" and snapshot.maintenance is not None:
         return Failed(f"it is held back: {lifecycle.reason}")
-    if snapshot.attempt <= before:
-        return Wait()
-    if snapshot.attempt == before + 1 and lifecycle.value == "stopping":
-        return Wait()  # why is known when nothing is left of it, which its own deadlines bound
-    if snapshot.attempt > before + 1 or lifecycle.value not in ("starting", "running"):
-        return Failed(f"its start failed: {_why(snapshot, before + 1)}")
-    if snapshot.healthy:
+    if failure := _failure(snapshot, before):
+        return Failed(f"its start failed: {failure}")
+    if snapshot.attempt > before and snapshot.healthy:
         return Wait(healthy=True) if missing else Done()
-    return Wait()
+    return _awaited_start(snapshot, now) if lifecycle.value == "reclaiming" else Wait()
 
 
-def _why(snapshot: ServerSnapshot, attempt: int) -> str:
-    """What ended this attempt: earlier ones may have failed as well. The cause says more than the exit code."""
-    incident = next((one for one in snapshot.incidents if one.attempt == attempt), None)
-    if incident is None:
-        return snapshot.lifecycle.reason or snapshot.lifecycle.value
+def _failure(snapshot: ServerSnapshot, before: int) -> str:
+    """What ended the first later attempt that nobody wanted to end, "" when there is none."""
+    if incident := next((one for one in snapshot.incidents if one.attempt > before), None):
+        return _told(incident)
+    lifecycle = snapshot.lifecycle
+    failed = snapshot.attempt > before and lifecycle.value == "backoff"  # with a mate of its group, say
+    return (lifecycle.reason or lifecycle.value) if failed else ""
+
+
+def _told(incident: IncidentView) -> str:
+    """The cause says more than the exit code."""
     cause = incident.diagnosis.cause if incident.diagnosis is not None else ""
     return incident.reason if cause in ("", NO_EVIDENCE) else f"{cause}: {incident.reason}"
+
+
+def _awaited_start(snapshot: ServerSnapshot, now: float) -> Wait:
+    """Its devices, its port or its turn; another server may have them for as long as people let it."""
+    named_at = snapshot.lifecycle.since + NAMED_AFTER_S
+    if snapshot.turn:
+        return Wait(start=snapshot.turn)
+    if now < named_at:
+        return Wait(again=named_at)
+    return Wait(start=f"waits: {snapshot.lifecycle.reason}")
+
+
+_NAMED = (
+    MemberState.FAILED,
+    MemberState.ROLLED_BACK,
+    MemberState.LEFT_WAITING,
+    MemberState.SKIPPED,
+    MemberState.UNTOUCHED,
+)
 
 
 def summary(roll: Roll) -> str:
     """The whole in one line."""
     done = [one.name for one in roll.members if one.state is MemberState.DONE]
-    now = next((one.name for one in roll.members if one.state is MemberState.UNDER_WAY), "")
     parts = [f"rolling {roll.kind} {roll.state}: {len(done)} of {len(roll.members)} done"]
-    parts += [f"{now} under way"] if now and roll.state is RollState.RUNNING else []
-    for state in (MemberState.FAILED, MemberState.ROLLED_BACK, MemberState.SKIPPED, MemberState.UNTOUCHED):
+    if roll.state is RollState.RUNNING:
+        under_way = [one for one in roll.members if one.state is MemberState.UNDER_WAY]
+        parts += [f"{one.name} under way" + (f", its start {one.waits}" if one.waits else "") for one in under_way]
+        parts += [f"cancelled by {roll.cancelled_by}"] if roll.cancelled_by else []
+    for state in _NAMED:
         names = [one.name for one in roll.members if one.state is state]
         parts += [f"{state} {', '.join(names)}"] if names else []
     return ", ".join(parts) + (f"; {roll.note}" if roll.note else "")

@@ -128,6 +128,12 @@ class Server:
         return self._desk.state
 
     @property
+    def pauses(self) -> bool:
+        """Whether its start waits for the next look at what it needs: nothing of it is under way."""
+        claimer = self._course.claimer
+        return self.state is State.RECLAIMING and claimer.asked_to_start and not claimer.asking
+
+    @property
     def follows(self) -> Disposition:
         """What has been decided to follow the present attempt."""
         return self._desk.next

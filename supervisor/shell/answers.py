@@ -142,13 +142,15 @@ class Answers:
         """The rolling restart or update under way, else the last one."""
         return self._parts.rolling.last
 
-    def begin_rolling(self, kind: RollKind, names: Sequence[str], by: str, grace_s: float, reason: str) -> Roll:
+    async def begin_rolling(
+        self, kind: RollKind, names: Sequence[str], by: str, grace_s: float, reason: str
+    ) -> tuple[Roll, str]:
         """Restart or update these one after another."""
-        return self._parts.rolling.begin(kind, names, by, grace_s, reason)
+        return await self._parts.rolling.begin(kind, names, by, grace_s, reason)
 
-    def cancel_rolling(self, by: str) -> bool:
+    async def cancel_rolling(self, by: str) -> str | None:
         """After the server under way nobody follows."""
-        return self._parts.rolling.cancel(by)
+        return await self._parts.rolling.cancel(by)
 
     async def last_start_s(self, name: str) -> float | None:
         """Seconds of the last good start; None as well when the disk does not answer."""

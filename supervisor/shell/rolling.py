@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import anyio
-import structlog
 
 from supervisor.api.control import ChangeRefusedError, Request
 from supervisor.config import ServerConfig
 from supervisor.core.rolling import (
-    Done,
     Failed,
     Member,
     MemberState,
@@ -22,10 +19,7 @@ from supervisor.core.rolling import (
     RollKind,
     RollState,
     Wait,
-    begin,
-    ended,
     judge,
-    noted,
     summary,
     turn,
 )
@@ -33,15 +27,13 @@ from supervisor.events import RestartRequested
 from supervisor.shell import clock
 from supervisor.shell.changes import Changes
 from supervisor.shell.hub import Hub
+from supervisor.shell.rollbook import RollBook, Tell
 from supervisor.shell.roster import Roster
-from supervisor.shell.writer import Change, StateWriter
-from supervisor.smallfile import UnusableFileError, read_json, replace_json
+from supervisor.shell.writer import StateWriter
 from supervisor.snapshot import ServerSnapshot
 
 JOIN_LIMIT_S = 60.0  # a healthy server that a router does not take by then is a failure
 _ENDING = ("draining", "stopping", "reclaiming")
-
-log = structlog.get_logger()
 
 
 class Site(NamedTuple):
@@ -64,7 +56,7 @@ class Rolling:
         hub: Hub,
         path: Path,
         boot_id: str,
-        tell: Callable[[str, str, str, str], None] = lambda *_: None,
+        tell: Tell = lambda *_: None,
         join_limit_s: float = JOIN_LIMIT_S,
         monotonic: Callable[[], float] = clock.monotonic,
         writer: StateWriter | None = None,
@@ -73,45 +65,47 @@ class Rolling:
         self._changes = changes
         self._snapshot, self._missing, self._mates, self._request = site
         self._hub = hub
-        self._path = path
-        self._boot_id = boot_id
-        self._tell = tell
         self._join_limit_s = join_limit_s
-        self._writer = writer or StateWriter()
-        self._kept: Change | None = None
         self._monotonic = monotonic
-        self._roll: Roll | None = None
-        self._cancelled_by = ""
+        self._book = RollBook(path, boot_id, tell, writer or StateWriter())
         self._asked = anyio.Event()
-        self._take_up(self._read())  # a small file, before anybody is served: who asks first must be told of it
+        if self._book.running:
+            self._asked.set()
 
     # --- what is asked -------------------------------------------------------------------------------------------
 
     @property
     def last(self) -> Roll | None:
         """The one under way, else the last one; None when there never was any."""
-        return self._roll
+        return self._book.roll
 
-    def begin(self, kind: RollKind, names: Sequence[str], by: str, grace_s: float, reason: str = "") -> Roll:
-        """Begin with the first; returns at once. ChangeRefusedError while another one is under way."""
-        if self._roll is not None and self._roll.state is RollState.RUNNING:
-            raise ChangeRefusedError(f"cannot begin: a {summary(self._roll)}; wait for it, or cancel it")
-        self._cancelled_by = ""
-        roll = begin(kind, names, by, grace_s, clock.now().wall, reason, self._boot_id)
-        self._keep(roll, "", "", "running", f"rolling {kind} of {', '.join(names) or 'nobody'} asked by {by}")
-        self._asked.set()
-        return roll
+    async def begin(
+        self, kind: RollKind, names: Sequence[str], by: str, grace_s: float, reason: str = ""
+    ) -> tuple[Roll, str]:
+        """Begin with the first, and return when the next daemon would know of it; why it would not, else "".
 
-    def cancel(self, by: str) -> bool:
-        """The one under way comes back first; nobody follows. False when nothing is under way."""
-        if self._ended():
-            return False
-        self._cancelled_by = by
-        return True
+        ChangeRefusedError while another one is under way.
+        """
+        if self._book.roll is not None and self._book.running:
+            raise ChangeRefusedError(f"cannot begin: a {summary(self._book.roll)}; wait for it, or cancel it")
+        roll = self._book.begin(kind, names, by, grace_s, reason)
+        self._asked.set()  # before the wait: whoever asked may leave meanwhile
+        return roll, await self._book.written()
+
+    async def cancel(self, by: str) -> str | None:
+        """The one under way comes back first, unless its start waits; nobody follows. None when nothing is under way.
+
+        As `begin`: returns why the next daemon would not know of it, else "".
+        """
+        if not self._book.running:
+            return None
+        self._book.cancel(by)
+        self._hub.publish()  # a start that waits is left at once
+        return await self._book.written()
 
     def abandon(self, why: str) -> None:
         """The servers are about to be stopped for another reason; the one under way, if any, is over."""
-        self._end(RollState.ABANDONED, why)
+        self._book.end(RollState.ABANDONED, why)
 
     # --- one after another ---------------------------------------------------------------------------------------
 
@@ -123,16 +117,18 @@ class Rolling:
             await self._all()
 
     async def _all(self) -> None:
-        while self._roll is not None and (member := turn(self._roll)) is not None:
-            if self._cancelled_by and member.state is MemberState.WAITING:
-                self._end(RollState.CANCELLED, f"cancelled by {self._cancelled_by}")
+        while (roll := self._book.roll) is not None and (member := turn(roll)) is not None:
+            if roll.cancelled_by and member.state is MemberState.WAITING:
+                self._end_cancelled()
                 return
-            update = self._roll.kind is RollKind.UPDATE
-            problem = await (self._update(member, self._roll) if update else self._restart(member, self._roll))
+            problem = await (self._update if roll.kind is RollKind.UPDATE else self._restart)(member, roll)
             if problem:
-                self._end(RollState.FAILED, f"{member.name}: {problem}")
+                self._book.end(RollState.FAILED, f"{member.name}: {problem}")
                 return
-        self._end(RollState.DONE, "")
+        self._book.end(RollState.DONE, "")
+
+    def _end_cancelled(self) -> None:
+        self._book.end(RollState.CANCELLED, f"cancelled by {self._book.cancelled_by}")
 
     async def _restart(self, member: Member, roll: Roll) -> str:
         """Why nobody is to follow, "" when the next may."""
@@ -141,22 +137,24 @@ class Rolling:
             return self._failed(member.name, "there is no such server any more")
         if member.state is MemberState.WAITING:
             if snapshot.goal != "up":
-                self._note(member.name, MemberState.SKIPPED, "it is not wanted up")
+                self._book.note(member.name, MemberState.SKIPPED, "it is not wanted up")
                 return ""
             if with_whom := self._done_with(member.name, roll):
-                self._note(member.name, MemberState.DONE, f"it has restarted together with {with_whom}")
+                self._book.note(member.name, MemberState.DONE, f"it has restarted together with {with_whom}")
                 return ""
             if problem := await self._may_leave(member.name):
                 return self._failed(member.name, problem)
+            if self._is_cancelled():
+                return ""
             member = self._under_way(member.name, self._snapshot(member.name))
         now = self._snapshot(member.name)
         if now is not None and now.attempt == member.attempt and now.lifecycle.value not in _ENDING:
-            await self._written()
+            await self._book.written()
             await self._request(member.name, RestartRequested(roll.by, _reason(roll), roll.grace_s))
         problem = await self._settled(member.name, member.attempt)
         if problem:
             return self._failed(member.name, problem)
-        self._note(member.name, MemberState.DONE)
+        self._book.note(member.name, MemberState.DONE)
         return ""
 
     def _done_with(self, name: str, roll: Roll) -> str:
@@ -167,7 +165,7 @@ class Rolling:
     async def _may_leave(self, name: str) -> str:
         """Why a serving server is better left where it is: a router that cannot be told would go on sending to it."""
         limit = self._monotonic() + self._join_limit_s
-        while (missing := self._missing(name)) and _serves(self._snapshot(name)) and not self._ended():
+        while (missing := self._missing(name)) and _serves(self._snapshot(name)) and not self._is_cancelled():
             seen = self._hub.count
             if self._monotonic() >= limit:
                 return f"{missing}; it was left as it is"
@@ -178,24 +176,31 @@ class Rolling:
     async def _settled(self, name: str, before: int) -> str:
         """Wait until the server serves again and its routers have it; why it does not, "" when it does.
 
-        The start is bounded by the server's own deadlines, the routers by ours.
+        What its start waits for, without a limit, is told, and ends a rolling that was cancelled. The start itself is
+        bounded by the server's own deadlines, the routers by ours.
         """
         healthy_until = math.inf
         while not self._ended():
-            seen, missing = self._hub.count, self._missing(name)
-            match judge(before, self._snapshot(name), missing):
-                case Done():
-                    return ""
-                case Failed(reason):
-                    return reason
-                case Wait(healthy):
-                    limit = self._monotonic() + self._join_limit_s if healthy else math.inf
-                    healthy_until = min(healthy_until, limit) if healthy else math.inf
-            if self._monotonic() >= healthy_until:
+            seen, missing, now = self._hub.count, self._missing(name), self._monotonic()
+            outcome = judge(before, self._snapshot(name), missing, now)
+            if not isinstance(outcome, Wait):
+                return outcome.reason if isinstance(outcome, Failed) else ""
+            healthy_until = min(healthy_until, now + self._join_limit_s) if outcome.healthy else math.inf
+            self._waits(name, outcome.start)
+            if now >= healthy_until:
                 return f"it is healthy, but not every router has taken it within {self._join_limit_s:g} s: {missing}"
-            with anyio.move_on_after(max(0.0, healthy_until - self._monotonic())):
-                await self._hub.changed(seen)
+            if not self._ended():
+                with anyio.move_on_after(max(0.0, min(healthy_until, outcome.again) - now)):
+                    await self._hub.changed(seen)
         return "it is over"
+
+    def _waits(self, name: str, start: str) -> None:
+        """Note what its start waits for. A rolling that was cancelled does not stay for that."""
+        if start and self._book.cancelled_by:
+            self._book.note(name, MemberState.LEFT_WAITING, f"its start {start}")
+            self._end_cancelled()
+        else:
+            self._book.note_wait(name, start)
 
     # --- with another configuration ------------------------------------------------------------------------------
 
@@ -207,17 +212,21 @@ class Rolling:
         if change := self._changes.ending(name):  # else it serves on, and leaves nobody
             if problem := await self._may_leave(name):
                 return self._failed(name, problem)
+            if self._is_cancelled():
+                return ""
             member = self._under_way(name, snapshot, "it is removed" if change.kind == "disappeared" else "")
-            await self._written()
+            await self._book.written()
         applied = await self._changes.roll(name, roll.by, roll.grace_s)
         if applied.problem:
             return self._failed(name, applied.problem)
         if applied.kind != "restarted":
-            self._note(name, MemberState.DONE, applied.kind)
+            self._book.note(name, MemberState.DONE, applied.kind)
             return ""
-        problem = await self._settled(name, _attempt(snapshot))
+        problem = await self._settled(
+            name, _attempt_before(self._snapshot(name))
+        )  # it may have waited long for its end
         if not problem:
-            self._note(name, MemberState.DONE)
+            self._book.note(name, MemberState.DONE)
             return ""
         if name not in before or not served or self._ended():
             return self._failed(name, problem)
@@ -232,67 +241,27 @@ class Rolling:
         again = applied.problem or await self._settled(name, _attempt_before(self._snapshot(name)))
         if again:
             return self._failed(name, f"{problem}; and with its old configuration: {again}")
-        self._note(name, MemberState.ROLLED_BACK, problem)
+        self._book.note(name, MemberState.ROLLED_BACK, problem)
         return f"{problem}; it runs with its old configuration again"
 
     # --- notes ---------------------------------------------------------------------------------------------------
 
     def _ended(self) -> bool:
-        return self._roll is None or self._roll.state is not RollState.RUNNING
+        return not self._book.running
+
+    def _is_cancelled(self) -> bool:
+        """Whether nobody is to be begun with any more."""
+        return self._ended() or bool(self._book.cancelled_by)
 
     def _under_way(self, name: str, snapshot: ServerSnapshot | None, reason: str = "") -> Member:
         attempt = _attempt(snapshot)
-        self._note(name, MemberState.UNDER_WAY, reason, attempt)
+        self._book.note(name, MemberState.UNDER_WAY, reason, attempt)
         return Member(name, MemberState.UNDER_WAY, attempt=attempt)
 
     def _failed(self, name: str, problem: str) -> str:
         if not self._ended():
-            self._note(name, MemberState.FAILED, problem)
+            self._book.note(name, MemberState.FAILED, problem)
         return problem
-
-    def _note(self, name: str, state: MemberState, reason: str = "", attempt: int | None = None) -> None:
-        if self._roll is None:
-            return
-        before = next((one.state for one in self._roll.members if one.name == name), "")
-        self._keep(noted(self._roll, name, state, reason, attempt), name, str(before), str(state), reason)
-
-    def _end(self, state: RollState, note: str) -> None:
-        if self._roll is None or self._ended():
-            return
-        over = ended(self._roll, state, clock.now().wall, note)
-        self._keep(over, "", "running", str(state), summary(over))
-
-    def _keep(self, roll: Roll, server: str, before: str, after: str, reason: str) -> None:
-        self._roll = roll
-        self._kept = self._writer.ask(self._path, partial(replace_json, self._path, roll), "it ends with this daemon")
-        log.info("rolling", server=server, **{"from": before, "to": after}, reason=reason)
-        self._tell(server, before, after, reason)
-
-    async def _written(self) -> None:
-        """Before what was noted is done; a disk that refuses, or does not answer, costs the next daemon its memory."""
-        if self._kept is not None:
-            await self._writer.tried(self._kept)
-
-    # --- across the daemon's own death ---------------------------------------------------------------------------
-
-    def _read(self) -> Roll | None:
-        try:
-            return read_json(self._path, Roll)
-        except UnusableFileError as problem:
-            log.warning("rolling", problem=str(problem))
-            return None
-
-    def _take_up(self, roll: Roll | None) -> None:
-        """A restart goes on; the old configurations that an update could go back to are gone."""
-        self._roll = roll
-        if roll is None or roll.state is not RollState.RUNNING:
-            return
-        if roll.boot_id != self._boot_id:
-            self._end(RollState.ABANDONED, "the host was restarted meanwhile")
-        elif roll.kind is RollKind.UPDATE:
-            self._end(RollState.ABANDONED, "the daemon ended meanwhile; the file as it is now is in force")
-        else:
-            self._asked.set()
 
 
 def _reason(roll: Roll) -> str:

@@ -79,6 +79,7 @@ class FakeControl:
         self.starts = FleetView()
         self.routers: tuple[RouterFacts, ...] = ()
         self.refuses = ""
+        self.unwritten = ""  # why the next daemon would not know of a rolling
         self._waiting = 0
         self._waiting_changed = asyncio.Event()
         self._change = 0
@@ -113,14 +114,16 @@ class FakeControl:
     def rolling(self) -> Roll | None:
         return self.roll
 
-    def begin_rolling(self, kind: RollKind, names: Sequence[str], by: str, grace_s: float, reason: str) -> Roll:
+    async def begin_rolling(
+        self, kind: RollKind, names: Sequence[str], by: str, grace_s: float, reason: str
+    ) -> tuple[Roll, str]:
         if self.refuses:
             raise ChangeRefusedError(self.refuses)
         self.roll = begin(kind, names, by, grace_s, self.now.wall, reason)
-        return self.roll
+        return self.roll, self.unwritten
 
-    def cancel_rolling(self, by: str) -> bool:
-        return self.roll is not None and self.roll.state is RollState.RUNNING
+    async def cancel_rolling(self, by: str) -> str | None:
+        return self.unwritten if self.roll is not None and self.roll.state is RollState.RUNNING else None
 
     async def request(self, name: str, event: Request) -> None:
         self.requests.append((name, event))

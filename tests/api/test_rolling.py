@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from supervisor.config import Config, GroupConfig, ServerConfig, load
-from supervisor.core.rolling import MemberState, RollKind, RollState, begin, ended, noted
+from supervisor.core.rolling import MemberState, RollKind, RollState, begin, cancelled, ended, noted, waiting
 from tests.api.fake import FakeControl, snapshot
 
 ROLL = begin(RollKind.RESTART, ["a", "b"], "anna", 60.0, 1764420000.0)
@@ -30,7 +30,7 @@ async def post(client: httpx.AsyncClient, **body: object) -> tuple[int, Any]:
 
 
 async def test_a_rolling_restart_begins_and_is_shown(client: httpx.AsyncClient) -> None:
-    assert (await client.get("/v1/rolling")).json() == {"rolling": None}
+    assert (await client.get("/v1/rolling")).json() == {"rolling": None, "problem": ""}
     status, begun = await post(client, kind="restart", names=["b", "a", "b"], grace_s=30, reason="new driver")
     assert status == 202
     assert begun == (await client.get("/v1/rolling")).json()
@@ -84,7 +84,29 @@ async def test_it_is_cancelled_once_it_runs(client: httpx.AsyncClient, control: 
     refused = await client.post("/v1/rolling/cancel")
     assert (refused.status_code, refused.json()) == (409, {"error": "cannot cancel: nothing is rolling"})
     control.roll = ROLL
-    assert (await client.post("/v1/rolling/cancel")).status_code == 202
+    done = await client.post("/v1/rolling/cancel")
+    assert (done.status_code, done.json()) == (202, {"ok": True, "problem": ""})
+
+
+async def test_what_the_disk_has_not_taken_is_told_with_what_is_done(
+    client: httpx.AsyncClient, control: FakeControl
+) -> None:
+    control.unwritten = "cannot write rolling.json: the disk has not answered within 1 s; it ends with this daemon"
+    status, begun = await post(client, kind="restart", names=["a"])
+    assert (status, begun["problem"], begun["rolling"]["state"]) == (202, control.unwritten, "running")
+    assert (await client.post("/v1/rolling/cancel")).json()["problem"] == control.unwritten
+
+
+async def test_what_a_start_waits_for_and_who_cancels_is_shown(client: httpx.AsyncClient, control: FakeControl) -> None:
+    under_way = noted(ROLL, "a", MemberState.UNDER_WAY, attempt=3)
+    control.roll = cancelled(waiting(under_way, "a", "waits: GPU 0 is held by c"), "ben")
+    shown = (await client.get("/v1/rolling")).json()["rolling"]
+    assert [(one["state"], one["waits"]) for one in shown["members"]] == [
+        ("under-way", "waits: GPU 0 is held by c"),
+        ("waiting", ""),
+    ]
+    assert shown["cancelled_by"] == "ben"
+    assert shown["summary"].endswith("a under way, its start waits: GPU 0 is held by c, cancelled by ben")
 
 
 async def test_a_look_waits_for_news(client: httpx.AsyncClient, control: FakeControl) -> None:
@@ -95,7 +117,8 @@ async def test_a_look_waits_for_news(client: httpx.AsyncClient, control: FakeCon
 
         async def look() -> None:
             answer = await client.get("/v1/rolling", params={"known": ROLL.version, "timeout_s": 30})
-            assert answer.json()["rolling"]["members"][0] == {"name": "a", "state": "failed", "reason": "status 1"}
+            member = answer.json()["rolling"]["members"][0]
+            assert member == {"name": "a", "state": "failed", "reason": "status 1", "waits": ""}
             assert answer.json()["rolling"]["ended"] is not None
 
         tasks.start_soon(look)

@@ -9,7 +9,7 @@ import pytest
 
 from supervisor.api.control import RouterFacts
 from supervisor.config import Config, GroupConfig, ServerConfig
-from supervisor.core.rolling import MemberState, Roll, RollKind, RollState, begin, ended, noted
+from supervisor.core.rolling import MemberState, Roll, RollKind, RollState, begin, cancelled, ended, noted, waiting
 from tests.api.fake import FakeControl, snapshot
 from tests.cli.conftest import Sglctl
 
@@ -76,6 +76,52 @@ async def test_an_update_says_what_was_done_where_that_is_no_restart(sglctl: Sgl
         "d: leaves its routers, ends (it is removed)",
         "d: removed",
     ]
+
+
+async def test_what_a_start_waits_for_is_shown(sglctl: Sglctl, control: FakeControl) -> None:
+    roll = noted(begin(RollKind.RESTART, ["a", "b"], "anna", 60.0, 0.0), "a", MemberState.UNDER_WAY)
+    control.roll = waiting(roll, "a", "waits: GPU 0 is held by c")
+    shown = await sglctl("rolling")
+    assert shown.out.splitlines() == [
+        "rolling restart running: 0 of 2 done, a under way, its start waits: GPU 0 is held by c",
+        "  a: under-way, its start waits: GPU 0 is held by c",
+        "  b: waiting",
+    ]
+
+
+async def test_what_a_start_waits_for_is_told_once(sglctl: Sglctl, control: FakeControl) -> None:
+    asked = asyncio.create_task(sglctl("restart", "--rolling", "a", "b"))
+    await control.waiters(1)
+    assert control.roll is not None
+    roll = await becomes(control, noted(control.roll, "a", MemberState.UNDER_WAY))
+    roll = await becomes(control, waiting(roll, "a", "waits: GPU 0 is held by c"))
+    roll = await becomes(control, waiting(roll, "a", ""))
+    roll = await becomes(control, waiting(roll, "a", "waits for c, which starts"))
+    roll = noted(roll, "a", MemberState.LEFT_WAITING, "its start waits for c, which starts")
+    await becomes(control, ended(cancelled(roll, "ben"), RollState.CANCELLED, 1.0, "cancelled by ben"))
+    done = await asked
+    assert (done.code, done.out.splitlines()) == (
+        1,
+        [
+            "a: leaves its routers, ends, starts again",
+            "a: its start waits: GPU 0 is held by c",
+            "a: its start waits for c, which starts",
+            "a: not waited for (its start waits for c, which starts)",
+            "b: left alone",
+        ],
+    )
+
+
+async def test_a_disk_that_has_not_taken_it_is_a_warning(sglctl: Sglctl, control: FakeControl) -> None:
+    control.unwritten = "cannot write rolling.json: no space left on device; it ends with this daemon"
+    begun = await sglctl("restart", "--rolling", "--no-wait", "all")
+    assert (begun.code, begun.err) == (0, f"warning: {control.unwritten}\n")
+    done = await sglctl("rolling", "--cancel")
+    assert done == (
+        0,
+        "cancelled: the server under way comes back, unless its start waits; nobody follows\n",
+        f"warning: {control.unwritten}\n",
+    )
 
 
 async def test_it_returns_at_once_when_told_to(sglctl: Sglctl) -> None:

@@ -24,7 +24,8 @@ from supervisor.core.fleet.needs import Admission, Go, Refuse, Wait
 from supervisor.core.gpus.book import Claim, DeviceBook, Lease, LeaseRefused
 from supervisor.core.lifecycle import ALIVE, WITHOUT_DEVICES, State
 from supervisor.core.log.grammar import LogReader
-from supervisor.core.rolling import turn
+from supervisor.core.memory import started_again
+from supervisor.core.rolling import RollState, turn
 from supervisor.core.server import Server
 from supervisor.devices import GpuBlind, XidSeen
 from supervisor.lines import LineCutter
@@ -36,7 +37,7 @@ from supervisor.shell.loop import to_be_saved
 from supervisor.shell.portbook import PortBook
 from supervisor.snapshot import ServerSnapshot
 from tests.fleet.host import Host, Tree
-from tests.fleet.invariants import Bystander, check_facts, check_json, hold
+from tests.fleet.invariants import SPAWN_LIMIT_S, Bystander, check_facts, check_json, hold
 from tests.fleet.overseer import Overseer
 from tests.fleet.plans import Plan, plan_host, plans
 from tests.fleet.router import Gateway, Keeper
@@ -131,6 +132,7 @@ class Fleet:
         self._folder = folder
         self._edits = 0
         self.overseer = Overseer(self.file, self.seats, lambda: self.now)
+        self.writes = seed  # by which the daemon's disk takes its time
         self.gateway = Gateway()
         self.routed = bool(self.file.routers)
         self.tied = self.file != Config(servers=self.file.servers) or any(
@@ -141,6 +143,7 @@ class Fleet:
         self._die_after: int | None = None
         self._lost: set[str] = set()
         self._written: dict[str, SavedServer] = {}
+        self._returning: tuple[str, ...] = ()  # whom the daemon that has died was about to start again
         self._at_once = 0
         self._second, self._steps = 0.0, 0
         self._daemon_starts()
@@ -231,13 +234,20 @@ class Fleet:
             check_facts(seat.server, seat.snapshot())
 
     def _save(self, seat: Seat) -> None:
-        saved = replace(seat.server.save(BOOT), devices=self._book.leased(seat.name))
+        saved = self._record(seat)
+        if seat.name in self.shell.roster.returning:
+            saved = started_again(saved, "the daemon ended before what it was stopped for was done", self.now)
         self.host.disk.saved[seat.name] = msgspec.json.encode(saved)
         self._written[seat.name] = saved
+
+    def _record(self, seat: Seat) -> SavedServer:
+        return replace(seat.server.save(BOOT), devices=self._book.leased(seat.name))
 
     def _perform(self, seat: Seat, actions: list[a.AnyAction]) -> None:
         for action in actions:
             seat.watch.action(action, self.now)
+            if isinstance(action, a.Spawn):  # also when nobody answers
+                self.later(SPAWN_LIMIT_S * 0.99, partial(self.overseer.tried, seat.name))
             if isinstance(action, a.Announce):
                 if action.facet in seat.facts:
                     seat.facts[action.facet] = action.after
@@ -305,6 +315,7 @@ class Fleet:
     def _spawn_fails(self, seat: Seat, event: e.SpawnFailed) -> None:
         self.host.disk.notes.pop(seat.name, None)
         self._spawning.pop(seat.name)
+        self.overseer.tried(seat.name)
         self.tell(seat, event)
 
     def _spawn(self, seat: Seat, attempt: int) -> None:
@@ -318,6 +329,7 @@ class Fleet:
             self.later(2.0, partial(self.leader_ends, tree, 1), ours=False)
         tree.pid = 1000 * (1 + self.seats.index(seat)) + attempt
         self.host.trees.append(tree)
+        self.overseer.tried(seat.name)
         self.host.disk.attempts[seat.name] = attempt
         self.later(0.001, partial(self._tell_spawned, seat, tree))
 
@@ -534,6 +546,7 @@ class Fleet:
             self._die_after -= 1
 
     def _daemon_dies(self, away_s: float | None = None) -> None:
+        self._returning = tuple(self.shell.roster.returning)
         self.shell.end()
         self._life += 1
         self._attached = {}
@@ -644,6 +657,8 @@ class Fleet:
         number, state = (saved.number, saved.state) if saved is not None else (0, State.STOPPED.value)
         last = self.host.disk.attempts.get(seat.name, 0)
         lives = tree is not None and tree.leader
+        if saved is not None and saved.goal_up and seat.name in self._returning:
+            seat.watch.returns()
         seat.watch.daemon_came_back(self.now, max(last, number), state, lives=lives)
         if tree is not None:
             self._attached[seat.name] = tree
@@ -653,11 +668,11 @@ class Fleet:
     def sit_again(self, config: ServerConfig) -> None:
         """Another configuration for the same processes: a new core, from the record of the old one."""
         seat = self._by_name[config.name]
-        self._save(seat)
+        saved = msgspec.json.decode(msgspec.json.encode(self._record(seat)), type=SavedServer)
         seat.config = config
         seat.watch.sat_again()
         self.shell.config = replace(self.shell.config, servers=self.shell.roster.configs())
-        self._sit_down(seat, self.host.disk.read(seat.name))
+        self._sit_down(seat, saved)
 
     def _sit_down(self, seat: Seat, saved: SavedServer | None) -> None:
         last, learnt = self.host.disk.attempts.get(seat.name, 0), tuple(seat.learnt)
@@ -736,7 +751,8 @@ class Fleet:
             self.until(self.now + 50.0)
             if self.now < end - ALL_START_S / 2:
                 self._look_why()
-        hold(self._rolled(), "a rolling ends")
+        hold(self._rolled(), "a rolling ends, or says what the start of whoever has his turn waits for")
+        self._cancel_what_waits()
         for seat in self.seats:
             why = seat.snapshot().lifecycle.reason
             hold(self._stands(seat), f"{seat.name} should run and is {seat.server.state}: {why}")
@@ -753,13 +769,20 @@ class Fleet:
             self.release_gpu(device)
 
     def _rolled(self) -> bool:
-        """A rolling waits for whoever has his turn, as long as others have his devices or port."""
+        """A rolling waits for whoever has his turn, as long as others have his devices or port, and says so."""
         roll = self.shell.rolling.last
         member = turn(roll) if roll is not None else None
         if member is None:
             return True
         seat = self._by_name[member.name]
-        return not seat.snapshot().healthy and self._stands(seat)
+        return bool(member.waits) and not seat.snapshot().healthy and self._stands(seat)
+
+    def _cancel_what_waits(self) -> None:
+        """At once: not a moment passes."""
+        self.shell.cancel()
+        self.turn()
+        roll = self.shell.rolling.last
+        hold(roll is None or roll.state is not RollState.RUNNING, "a rolling that waits ends when it is cancelled")
 
     def _stands(self, seat: Seat) -> bool:
         """Healthy; or others that are have its devices or its port; or one that it needs is excused like that."""

@@ -194,6 +194,11 @@ class Bystander:
         if self._down_since is not None:
             self._down_since = now
 
+    def returns(self) -> None:
+        """It was stopped only to be started again, and the daemon died meanwhile: the next one starts it."""
+        self._credit = self._asked = 1
+        self._down_since = None
+
     def handed_over(self) -> None:
         """Other code takes the daemon's place: that ends nobody."""
         self._handed_over = True

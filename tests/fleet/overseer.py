@@ -6,7 +6,7 @@ As the bystander it judges by what is seen: who is healthy when, who is spawned,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,8 +16,8 @@ from supervisor import events as e
 from supervisor.config import Config, ServerConfig
 from supervisor.config.groups import Ties, ties
 from supervisor.core.fleet.member import member
-from supervisor.core.lifecycle import State
-from supervisor.core.rolling import MemberState, RollState
+from supervisor.core.lifecycle import GIVEN_UP, State
+from supervisor.core.rolling import MemberState, Roll, RollState
 from tests.fleet.invariants import SPAWN_LIMIT_S, hold
 
 if TYPE_CHECKING:
@@ -55,6 +55,10 @@ class Overseer:
         self._there_at = 0.0  # when the daemon of the moment has taken up all servers
         self._out: dict[str, int] = {}  # whom a rolling has taken out and not brought back, and its attempt then
         self._before: dict[str, ServerConfig] = {}  # the configurations when the rolling began
+        self._tried: set[str] = set()  # whose start has come to a spawn since a rolling took it out
+        self._coming_back: set[str] = set()  # who was stopped only to be started again
+        self._answered = 0.0  # when the last rolling began of which people were told
+        self._cancelled = 0.0
         self.broken = ""  # found where the shell asks, which takes what is raised for a bug of its own
         self.trusts = True  # answers come once, as the shell gives them
 
@@ -137,10 +141,40 @@ class Overseer:
 
     # --- rollings ----------------------------------------------------------------------------------------------------
 
-    def roll_begins(self) -> None:
-        """Nobody has been touched yet."""
-        self._before = {name: seat.config for name, seat in self._seats.items()}
-        self._out.clear()
+    def answered(self, roll: Roll) -> None:
+        """People were told that it has begun."""
+        self._answered = roll.begun
+
+    def cancelled(self, roll: Roll | None) -> None:
+        """People were told that nobody will be touched any more."""
+        self._cancelled = roll.begun if roll is not None else 0.0
+
+    def knows(self, roll: Roll | None) -> None:
+        """What a new daemon has read."""
+        begun = roll.begun if roll is not None else 0.0
+        hold(begun >= self._answered, "a rolling that was answered is known to the next daemon")
+        over = roll is None or roll.state is not RollState.RUNNING or bool(roll.cancelled_by)
+        hold(over or begun != self._cancelled, "a cancel that was answered is known to the next daemon")
+
+    def tried(self, name: str) -> None:
+        """A start has come to a spawn, or nobody has answered one."""
+        self._tried.add(name)
+
+    def comes_back(self, names: Collection[str]) -> None:
+        """These are about to be stopped, and to be started again."""
+        self._coming_back |= set(names)
+
+    def came_back(self, names: Collection[str]) -> None:
+        """They have been, or cannot be."""
+        self._coming_back -= set(names)
+
+    def all_taken_up(self) -> None:
+        """By a new daemon: whom the one before had stopped only to start it again is wanted up."""
+        for name in self._coming_back:
+            seat = self._seats[name]
+            wanted = seat.facts["goal"] == "up" or seat.server.state in GIVEN_UP
+            hold(wanted, f"{name} was stopped to be started again, and the daemon died")
+        self._coming_back.clear()
 
     def taken_out(self, name: str, by: str) -> None:
         """A rolling is about to have a server ended."""
@@ -152,15 +186,28 @@ class Overseer:
             self.broken = f"a rolling takes {name} out while {', '.join(sorted(others))} has not come back"
         if _wanted(self._seats[name]):
             self._out[name] = self._seats[name].watch.number
+        self._tried -= together
 
     def rolling(self, server: str, before: str, after: str, reason: str) -> None:
         """A rolling has said something of itself, or of one server."""
+        if not server and not before:
+            self._before = {name: seat.config for name, seat in self._seats.items()}
+            self._out.clear()
+        if server and after == MemberState.FAILED:
+            self._blamed(server, reason)
         if server and after == MemberState.ROLLED_BACK:
             for name in (server, *self.ties.get(server, Ties()).mates):
                 if self._seats[name].config != self._before[name]:
                     self.broken = f"{name} has not its old configuration again after a roll-back of {server}"
         if not server and after != RollState.RUNNING:
             self._out.clear()
+
+    def _blamed(self, server: str, reason: str) -> None:
+        if "bug of the daemon" in reason:
+            self.broken = reason
+        alone = not self.ties.get(server, Ties()).mates
+        if reason.startswith("its start failed") and alone and server not in self._tried:
+            self.broken = f"a rolling says of {server}, whose start has not come to a spawn: {reason}"
 
 
 def _healthy(seat: Seat) -> bool:

@@ -167,7 +167,7 @@ def _ask_daemon(fleet: Fleet, move: Move) -> None:
             fleet.edit_file(names[move.server % len(names) :], good=number % 2 == 0)
             fleet.shell.roll(RollKind.UPDATE, chosen, (0.0, 30.0)[number // 2 % 2])
         case Kind.CANCEL:
-            fleet.shell.rolling.cancel("test")
+            fleet.shell.cancel()
         case _:
             fleet.shell.upgrade()
 

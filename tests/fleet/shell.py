@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, cast
 
 import anyio
@@ -30,6 +33,7 @@ from supervisor.shell.loop import ServerLoop
 from supervisor.shell.rolling import Rolling, Site
 from supervisor.shell.roster import ChangeProblem
 from supervisor.shell.roster import Roster as RealRoster
+from supervisor.shell.writer import Change, StateWriter
 from supervisor.snapshot import ServerSnapshot
 from tests.fleet.loop import VirtualLoop
 
@@ -81,6 +85,7 @@ class Roster:
         self._shell = shell
         self._fleet = shell.fleet
         self.loops: dict[str, Loop] = {}
+        self.returning: Collection[str] = ()
 
     def loop(self, name: str) -> ServerLoop | None:
         """Of one server."""
@@ -131,11 +136,24 @@ class Roster:
         """Stop, replace, start again if it was wanted up."""
         loop = self.loops[config.name]
         wanted = loop.snapshot().goal == "up"
-        if loop.server.state is not State.STOPPED:
-            await self.stop(config.name, by, grace_s)
-        await self.replace(config)
-        if wanted:
-            await loop.ask(e.StartRequested(by))
+        with self.coming_back([config.name] if wanted else []):
+            if loop.server.state is not State.STOPPED:
+                await self.stop(config.name, by, grace_s)
+            await self.replace(config)
+            if wanted:
+                await loop.ask(e.StartRequested(by))
+
+    @contextmanager
+    def coming_back(self, names: Collection[str]) -> Iterator[None]:
+        """Around what stops these and starts them again."""
+        before, self.returning = self.returning, (*self.returning, *names)
+        self._fleet.overseer.comes_back(names)
+        try:
+            yield
+        finally:
+            self.returning = before
+            if self._shell.alive:
+                self._fleet.overseer.came_back(names)
 
     def unsettled(self) -> list[str]:
         """Who is at something short that the next daemon could only begin anew."""
@@ -143,7 +161,7 @@ class Roster:
 
     def _calm(self, loop: Loop) -> bool:
         calm = loop.server.state in _CALM or (loop.server.state is State.STARTING and not _is_spawning(loop))
-        return calm or bool(self._shell.keeper.told(loop.snapshot()))
+        return calm or loop.server.pauses or bool(self._shell.keeper.told(loop.snapshot()))
 
     async def _until(self, reached: Callable[[], bool]) -> None:
         seen = -1
@@ -153,6 +171,28 @@ class Roster:
 
 def _is_spawning(loop: Loop) -> bool:
     return loop.server.state is State.STARTING and loop.snapshot().pid is None
+
+
+class LateWriter(StateWriter):
+    """A change is made a moment after it was asked for; a daemon that was killed before has not made it."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        super().__init__(monotonic=lambda: fleet.now)
+        self._fleet = fleet
+        self._chance = Random(fleet.writes)  # its own: a history is the same whatever the disk does
+        self._last = 0.0
+
+    def ask(self, path: Path, make: Callable[[], None], cost: str) -> Change:
+        """One after another."""
+        now = self._fleet.now
+        change = Change(path, make, cost, now)
+        self._last = max(self._last, now + self._chance.choice((0.0, 0.001, 0.02, 3.0)))
+        self._fleet.later(self._last - now, partial(self._arrive, change))
+        return change
+
+    def _arrive(self, change: Change) -> None:
+        change.make()
+        change.settled.set()
 
 
 class FileChanges(Changes):
@@ -188,7 +228,9 @@ class Shell:
         self.rolling = Rolling(
             *(roster, self.changes, site, self.hub, folder / "rolling.json", BOOT, fleet.overseer.rolling),
             monotonic=self._now,
+            writer=LateWriter(fleet),
         )
+        fleet.overseer.knows(self.rolling.last)
 
     def _now(self) -> float:
         return self.fleet.now
@@ -228,6 +270,8 @@ class Shell:
         for name in by_need(self.keeper.ties, list(self.config.servers)):
             if name not in left:
                 await self.roster.start(name, "autostart")
+        if self.alive:
+            self.fleet.overseer.all_taken_up()
 
     def end(self) -> None:
         """Killed."""
@@ -256,11 +300,24 @@ class Shell:
 
     def roll(self, kind: RollKind, names: list[str], grace_s: float) -> None:
         """A rolling restart, or an update to the file as it is now; refused while another one is under way."""
-        if not self.open or self.leaving:
-            return
+        if self.open and not self.leaving:
+            self.loop.start_soon(self._begin_roll, kind, names, grace_s, name="begin a rolling")
+
+    async def _begin_roll(self, kind: RollKind, names: list[str], grace_s: float) -> None:
         with contextlib.suppress(ChangeRefusedError):
-            self.rolling.begin(kind, names, "rolling", grace_s)
-            self.fleet.overseer.roll_begins()
+            roll, problem = await self.rolling.begin(kind, names, "rolling", grace_s)
+            if self.alive and not problem:
+                self.fleet.overseer.answered(roll)
+
+    def cancel(self) -> None:
+        """Of the rolling under way nobody else is to be touched."""
+        if self.open and not self.leaving:
+            self.loop.start_soon(self._cancel, name="cancel the rolling")
+
+    async def _cancel(self) -> None:
+        last = self.rolling.last
+        if await self.rolling.cancel("test") == "" and self.alive:
+            self.fleet.overseer.cancelled(last)
 
     def upgrade(self) -> None:
         """Other code takes this daemon's place as soon as nothing is half done."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
 from supervisor.api.control import Applied, ChangeRefusedError
@@ -15,6 +17,8 @@ from supervisor.config import ServerChange, ServerConfig
 from supervisor.core.rolling import Roll, RollKind, RollState, summary
 from supervisor.shell.hub import Hub
 from supervisor.shell.rolling import Rolling, Site
+from supervisor.shell.writer import StateWriter
+from supervisor.snapshot import IncidentView
 from tests.shell.made import snapshot
 
 LIMIT_S = 20.0
@@ -78,12 +82,15 @@ class Servers:
     # --- the test's side
 
     @asynccontextmanager
-    async def rolling(self, boot_id: str = "boot", join_limit_s: float = 0.2) -> AsyncIterator[Rolling]:
+    async def rolling(
+        self, boot_id: str = "boot", join_limit_s: float = 0.2, writer: StateWriter | None = None
+    ) -> AsyncIterator[Rolling]:
         site = Site(
             self.now.get, lambda name: self.absent.get(name, ""), lambda name: self.mates.get(name, ()), self.request
         )
         made = Rolling(
-            *(self, self, site, self.hub, self.directory / "rolling.json", boot_id, self.tell, join_limit_s)  # type: ignore[arg-type]
+            *(self, self, site, self.hub, self.directory / "rolling.json", boot_id, self.tell, join_limit_s),  # type: ignore[arg-type]
+            writer=writer,
         )
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(made.run)
@@ -103,13 +110,13 @@ class Servers:
     async def first_under_way(self, rolling: Rolling, kind: RollKind = RollKind.RESTART) -> None:
         """anna has asked for a and b; a is ended and does not get ahead."""
         self.holds = {"a"}
-        rolling.begin(kind, ["a", "b"], "anna", 30.0)
+        await rolling.begin(kind, ["a", "b"], "anna", 30.0)
         await self.until(lambda: self.now["a"].attempt == 2)
 
     async def rolled(self, kind: RollKind, *names: str) -> Roll:
         """A rolling that anna has asked for, from its begin to its end."""
         async with self.rolling() as rolling:
-            rolling.begin(kind, names, "anna", 30.0)
+            await rolling.begin(kind, names, "anna", 30.0)
             return await self.over(rolling)
 
 
@@ -190,13 +197,13 @@ async def test_a_group_that_lives_together_restarts_once(tmp_path: Path) -> None
 async def test_one_at_a_time_and_cancelled_after_the_one_under_way(tmp_path: Path) -> None:
     servers = Servers(tmp_path, "a", "b")
     async with servers.rolling() as rolling:
-        assert not rolling.cancel("anna")
+        assert await rolling.cancel("anna") is None
         await servers.first_under_way(rolling)
         with pytest.raises(
             ChangeRefusedError, match="cannot begin: a rolling restart running: 0 of 2 done, a under way"
         ):
-            rolling.begin(RollKind.RESTART, ["b"], "ben", 30.0)
-        assert rolling.cancel("ben")
+            await rolling.begin(RollKind.RESTART, ["b"], "ben", 30.0)
+        assert await rolling.cancel("ben") == ""
         servers.becomes("a", "running")
         roll = await servers.over(rolling)
         assert (roll.state, roll.note, states(roll)) == (
@@ -204,8 +211,54 @@ async def test_one_at_a_time_and_cancelled_after_the_one_under_way(tmp_path: Pat
             "cancelled by ben",
             ["a done", "b untouched"],
         )
-        rolling.begin(RollKind.RESTART, ["b"], "ben", 30.0)
+        await rolling.begin(RollKind.RESTART, ["b"], "ben", 30.0)
         assert (await servers.over(rolling)).state is RollState.DONE
+
+
+class Blocked(Servers):
+    """Somebody else has the devices of whoever has ended."""
+
+    def restart(self, name: str) -> None:
+        self.becomes(name, "reclaiming")
+
+
+async def test_a_start_that_waits_is_told_until_it_waits_no_more(tmp_path: Path) -> None:
+    servers = Blocked(tmp_path, "a")
+    async with servers.rolling() as rolling:
+        await rolling.begin(RollKind.RESTART, ["a"], "anna", 30.0)
+        await servers.until(lambda: rolling.last is not None and rolling.last.members[0].waits == "waits: as told")
+        assert rolling.last is not None
+        assert summary(rolling.last).endswith("a under way, its start waits: as told")
+        servers.becomes("a", "starting", attempt=2)
+        await servers.until(lambda: rolling.last is not None and not rolling.last.members[0].waits)
+        servers.becomes("a", "running")
+        assert states(await servers.over(rolling)) == ["a done"]
+    assert servers.told == [("", "running"), *([("a", "under-way")] * 3), ("a", "done"), ("", "done")]
+
+
+@pytest.mark.parametrize("kind", RollKind)
+async def test_a_start_that_waits_is_left_to_itself_when_it_is_cancelled(tmp_path: Path, kind: RollKind) -> None:
+    servers = Blocked(tmp_path, "a", "b")
+    async with servers.rolling() as rolling:
+        await rolling.begin(kind, ["a", "b"], "anna", 30.0)
+        await servers.until(lambda: rolling.last is not None and bool(rolling.last.members[0].waits))
+        with anyio.fail_after(LIMIT_S):
+            assert await rolling.cancel("ben") == ""
+        roll = await servers.over(rolling)
+    assert (roll.state, roll.note) == (RollState.CANCELLED, "cancelled by ben")
+    assert states(roll) == ["a left-waiting: its start waits: as told", "b untouched"]
+    assert len(servers.asked) == 1, "neither its old configuration nor another server"
+
+
+@pytest.mark.parametrize("kind", RollKind)
+async def test_who_waits_for_a_router_is_left_alone_when_it_is_cancelled(tmp_path: Path, kind: RollKind) -> None:
+    servers = Servers(tmp_path, "a", "b")
+    servers.absent["a"] = "router front: unreachable, nobody listens"
+    async with servers.rolling(join_limit_s=3600.0) as rolling:
+        await rolling.begin(kind, ["a", "b"], "anna", 30.0)
+        await rolling.cancel("ben")
+        assert states(await servers.over(rolling)) == ["a untouched", "b untouched"]
+    assert servers.asked == []
 
 
 async def test_nobody_is_done_at_once(tmp_path: Path) -> None:
@@ -241,6 +294,24 @@ async def test_a_server_that_did_not_serve_before_is_not_put_back(tmp_path: Path
     servers.ends_in["a"] = "fatal"
     assert states(await servers.rolled(RollKind.UPDATE, "a")) == ["a failed: fatal: as told"]
     assert servers.asked == ["a: new configuration"]
+
+
+async def test_a_start_that_failed_before_its_update_is_none_of_the_new_configuration(tmp_path: Path) -> None:
+    """It waited for its turn to be stopped, and was started by itself meanwhile."""
+
+    class Late(Servers):
+        def restart(self, name: str) -> None:
+            failure = IncidentView(2, 0.0, 1.0, "cannot be spawned", "launch", "launch")
+            self.now[name] = snapshot(name, "starting", attempt=3, incidents=(failure,))
+            self.hub.publish()
+
+    servers = Late(tmp_path, "a")
+    servers.becomes("a", "reclaiming", attempt=1)
+    async with servers.rolling() as rolling:
+        await rolling.begin(RollKind.UPDATE, ["a"], "anna", 30.0)
+        await servers.until(lambda: servers.now["a"].attempt == 3)
+        servers.becomes("a", "running")
+        assert states(await servers.over(rolling)) == ["a done"]
 
 
 async def test_the_old_configuration_may_fail_as_well(tmp_path: Path) -> None:
@@ -302,6 +373,61 @@ async def test_a_request_that_was_lost_with_the_daemon_is_made_again(tmp_path: P
     async with servers.rolling() as rolling:
         assert states(await servers.over(rolling)) == ["a done", "b done"]
     assert servers.asked == ["a: RestartRequested 30"] * 2 + ["b: RestartRequested 30"]
+
+
+async def test_an_attempt_that_was_lost_before_its_spawn_is_no_failure(tmp_path: Path) -> None:
+    """The daemon died between the decision and the spawn: the next one starts it, and goes on."""
+    servers = Servers(tmp_path, "a", "b")
+    await begun(servers, RollKind.RESTART)
+    servers.becomes("a", "reclaiming", attempt=2)
+    async with servers.rolling() as rolling:
+        servers.becomes("a", "starting", attempt=3)
+        servers.becomes("a", "running")
+        assert states(await servers.over(rolling)) == ["a done", "b done"]
+    assert servers.asked == ["a: RestartRequested 30", "b: RestartRequested 30"]
+
+
+async def test_a_cancel_holds_for_the_next_daemon(tmp_path: Path) -> None:
+    servers = Servers(tmp_path, "a", "b")
+    async with servers.rolling() as rolling:
+        await servers.first_under_way(rolling)
+        await rolling.cancel("ben")
+    async with servers.rolling() as rolling:
+        servers.becomes("a", "running")
+        roll = await servers.over(rolling)
+    assert (roll.note, states(roll)) == ("cancelled by ben", ["a done", "b untouched"])
+
+
+async def test_what_is_answered_the_next_daemon_knows(tmp_path: Path) -> None:
+    servers = Servers(tmp_path, "a", "b")
+    servers.holds = {"a"}
+    writer = StateWriter(threads=1)
+    async with servers.rolling(writer=writer) as rolling:
+        roll, problem = await rolling.begin(RollKind.RESTART, ["a", "b"], "anna", 30.0)
+        kept = msgspec.json.decode((tmp_path / "rolling.json").read_bytes(), type=Roll)
+        assert (problem, kept.begun, [one.name for one in kept.members]) == ("", roll.begun, ["a", "b"])
+        assert await rolling.cancel("ben") == ""
+        assert msgspec.json.decode((tmp_path / "rolling.json").read_bytes(), type=Roll).cancelled_by == "ben"
+    await writer.close()
+
+
+async def test_a_disk_that_hangs_is_said_in_the_answer_and_costs_the_memory_alone(tmp_path: Path) -> None:
+    servers = Servers(tmp_path, "a", "b")
+    os.mkfifo(fifo := tmp_path / ".rolling.json.new")  # whoever writes it waits for a reader
+    writer = StateWriter(threads=1)
+    unwritten = f"cannot write {tmp_path}/rolling.json: the disk has not answered within 1 s; it ends with this daemon"
+    try:
+        async with servers.rolling(writer=writer) as rolling:
+            _, problem = await rolling.begin(RollKind.RESTART, ["a", "b"], "anna", 30.0)
+            assert problem == unwritten
+            assert states(await servers.over(rolling)) == ["a done", "b done"]
+            servers.holds = {"a"}
+            await rolling.begin(RollKind.RESTART, ["a", "b"], "anna", 30.0)
+            assert await rolling.cancel("ben") == unwritten
+    finally:
+        reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+        await writer.close()
+        os.close(reader)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from supervisor.api.wire.journal import Event, Events, event
 from supervisor.api.wire.model import Accepted, Brief, Rank, Server, Servers, Span, Startup, Status, Waited
 from supervisor.api.wire.moments import iso
 from supervisor.api.wire.past import Bundles, Incident, Story, Timeline, bundle, incident, timeline
-from supervisor.api.wire.rolling import RollingStatus, rolling
+from supervisor.api.wire.rolling import RollingCancelled, RollingStatus, rolling
 from supervisor.api.wire.server import diagnosis, server
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Info",
     "Rank",
     "Reread",
+    "RollingCancelled",
     "RollingStatus",
     "Server",
     "Servers",

@@ -9,11 +9,12 @@ from supervisor.core.rolling import Member, MemberState, Roll, RollKind, RollSta
 
 
 class RollingMember(msgspec.Struct, frozen=True):
-    """One server of it, and why it stands as it does."""
+    """One server of it, and why it stands as it does. `waits` is what its start waits for, "" when for nothing."""
 
     name: str
     state: MemberState
     reason: str = ""
+    waits: str = ""
 
 
 class Rolling(msgspec.Struct, frozen=True):
@@ -30,12 +31,24 @@ class Rolling(msgspec.Struct, frozen=True):
     members: tuple[RollingMember, ...]
     summary: str
     version: int
+    cancelled_by: str = ""
 
 
 class RollingStatus(msgspec.Struct, frozen=True):
-    """The one under way, else the last one; null when there never was any."""
+    """The one under way, else the last one; null when there never was any.
+
+    `problem`, where one begins: why the next daemon would not know of it. It has begun all the same.
+    """
 
     rolling: Rolling | None
+    problem: str = ""
+
+
+class RollingCancelled(msgspec.Struct, frozen=True):
+    """After the server under way nobody follows. `problem`: why the next daemon would go on all the same."""
+
+    ok: bool = True
+    problem: str = ""
 
 
 def rolling(roll: Roll) -> Rolling:
@@ -52,8 +65,9 @@ def rolling(roll: Roll) -> Rolling:
         members=tuple(_member(one) for one in roll.members),
         summary=summary(roll),
         version=roll.version,
+        cancelled_by=roll.cancelled_by,
     )
 
 
 def _member(one: Member) -> RollingMember:
-    return RollingMember(one.name, one.state, one.reason)
+    return RollingMember(one.name, one.state, one.reason, one.waits)
