@@ -146,16 +146,23 @@ class Rolling:
                 return self._failed(member.name, problem)
             if self._is_cancelled():
                 return ""
-            member = self._under_way(member.name, self._snapshot(member.name))
+            member = await self._begun(member.name)
         now = self._snapshot(member.name)
         if now is not None and now.attempt == member.attempt and now.lifecycle.value not in _ENDING:
-            await self._book.written()
             await self._request(member.name, RestartRequested(roll.by, _reason(roll), roll.grace_s))
         problem = await self._settled(member.name, member.attempt)
         if problem:
             return self._failed(member.name, problem)
         self._book.note(member.name, MemberState.DONE)
         return ""
+
+    async def _begun(self, name: str) -> Member:
+        """On disk before it is ended. An attempt that begins while the disk is waited for is not its restart."""
+        while True:
+            member = self._under_way(name, self._snapshot(name))
+            await self._book.written()
+            if _attempt(self._snapshot(name)) == member.attempt:
+                return member
 
     def _done_with(self, name: str, roll: Roll) -> str:
         """Whose restart was this server's, too: a group that lives together is one step."""

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
 from pathlib import Path
@@ -78,6 +79,19 @@ def test_a_live_change_during_a_start_and_another_one_at_rest(host: Host) -> Non
     assert (host.show("kimi")["pid"], host.show("kimi")["attempt"]) == (pid, 1)
     assert host.show("draft")["state"] == "STOPPED"
     assert host.ctl("start", "--wait", "draft").returncode == 0
+
+
+def test_a_live_change_reaches_a_server_that_waits_for_somebody_elses_port(host: Host) -> None:
+    port = host.fake("kimi")
+    with socket.create_server(("127.0.0.1", port)):
+        host.start()
+        host.wait_for("kimi", "start", "waiting")
+        host.servers["kimi"]["restart"] = {"budget": 7}
+        host.write_config()
+        assert host.ctl("update").stdout == "kimi: updated process group\n"
+        assert host.show("kimi")["budget_remaining"] == 7
+    running(host, "kimi")
+    assert host.show("kimi")["attempt"] == 1
 
 
 def test_a_change_of_the_command_restarts_that_server_alone(host: Host) -> None:

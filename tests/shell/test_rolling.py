@@ -11,13 +11,14 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from supervisor.api.control import Applied, ChangeRefusedError
 from supervisor.config import ServerChange, ServerConfig
 from supervisor.core.rolling import Roll, RollKind, RollState, summary
 from supervisor.shell.hub import Hub
 from supervisor.shell.rolling import Rolling, Site
-from supervisor.shell.writer import StateWriter
+from supervisor.shell.writer import Change, StateWriter
 from supervisor.snapshot import IncidentView
 from tests.shell.made import snapshot
 
@@ -312,6 +313,29 @@ async def test_a_start_that_failed_before_its_update_is_none_of_the_new_configur
         await servers.until(lambda: servers.now["a"].attempt == 3)
         servers.becomes("a", "running")
         assert states(await servers.over(rolling)) == ["a done"]
+
+
+async def test_a_start_that_fails_before_it_is_taken_out_is_no_failure_of_its_restart(tmp_path: Path) -> None:
+    """It is in backoff, and starts by itself while the disk is waited for."""
+
+    class Slow(StateWriter):
+        async def made(self, change: Change, limit_s: float = 1.0) -> None:
+            if servers.now["a"].attempt == 1 and ("a", "under-way") in servers.told:
+                failure = IncidentView(2, 0.0, 1.0, "cannot be spawned", "launch", "launch")
+                servers.now["a"] = snapshot("a", "backoff", attempt=2, incidents=(failure,))
+
+    class Remembering(Servers):
+        def becomes(self, name: str, lifecycle: str, attempt: int | None = None, goal: str = "up") -> None:
+            incidents = self.now[name].incidents
+            super().becomes(name, lifecycle, attempt, goal)
+            self.now[name] = replace(self.now[name], incidents=incidents)
+
+    servers = Remembering(tmp_path, "a")
+    servers.becomes("a", "backoff")
+    async with servers.rolling(writer=Slow()) as rolling:
+        await rolling.begin(RollKind.RESTART, ["a"], "anna", 30.0)
+        assert states(await servers.over(rolling)) == ["a done"]
+    assert servers.now["a"].attempt == 3
 
 
 async def test_the_old_configuration_may_fail_as_well(tmp_path: Path) -> None:
