@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _LOOK_S = 30.0
 _GOES_ON = "the daemon goes on: sglctl rolling shows it, sglctl rolling --cancel ends it after this server"
+_MAY_GO_ON = "the daemon goes on if it has begun: sglctl rolling shows it, sglctl rolling --cancel ends it"
 _CANCELLED = "cancelled: the server under way comes back, unless its start waits; nobody follows"
 _WORDS = {
     "under-way": "leaves its routers, ends, starts again",
@@ -45,6 +46,9 @@ def begin(client: Client, kind: str, options: Namespace) -> int:
     except RefusedError as error:
         complain(f"error: {error}")
         return codes.UNKNOWN if error.status == 404 else codes.ERROR
+    except KeyboardInterrupt:
+        complain(_MAY_GO_ON)
+        raise
     _warn(begun)
     roll = begun["rolling"]
     if not roll["members"]:
