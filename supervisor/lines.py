@@ -136,3 +136,8 @@ def clean(text: str) -> str:
     if text.isprintable():
         return text
     return _CONTROLS.sub("", _ESCAPES.sub("", text).replace("\n", " "))
+
+
+def printable(text: str, instead: str = "?") -> str:
+    """The text with `instead` for each character that a reader would not see: nothing of it moves a cursor."""
+    return text if text.isprintable() else "".join(letter if letter.isprintable() else instead for letter in text)

@@ -49,22 +49,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _no_command(words: Sequence[str]) -> int:
     if not words or not words[0].startswith("-"):
-        what = f'there is no command "{_printable(words[0])}"{_meant(words[0])}' if words else "expected a command;"
+        what = _unknown(words[0]) if words else "expected a command;"
         sys.stderr.write(f"usage: sglsup COMMAND [ARGUMENTS]\nsglsup: error: {what} `sglsup -h` lists them\n")
         return EXIT_USAGE
     parser().parse_args(words)  # answers -h and --version, refuses the rest
     return EXIT_USAGE
 
 
-def _meant(word: str) -> str:
+def _unknown(word: str) -> str:
     import difflib
 
+    from supervisor.lines import printable
+
     near = difflib.get_close_matches(word, COMMANDS, 1, 0.5)
-    return f', did you mean "{near[0]}"?' if near else ";"
-
-
-def _printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+    meant = f', did you mean "{near[0]}"?' if near else ";"
+    return f'there is no command "{printable(word)}"{meant}'
 
 
 def found_rival() -> str:

@@ -21,6 +21,7 @@ import anyio
 from supervisor.api.lastwords import last_words
 from supervisor.config import Config
 from supervisor.config.model import port_of
+from supervisor.lines import printable
 from supervisor.shell import logs
 from supervisor.shell.daemon import Daemon, StartupProblem
 from supervisor.shell.report import Above, JsonReport, LiveReport, Report, Screen
@@ -218,7 +219,7 @@ async def _cause(snapshot: ServerSnapshot) -> str:
     elif snapshot.log_path:
         told += [f"its log ends with: {line}" for line in (await _last_words(snapshot.log_path))[-1:]]
         told.append(f"its log is {snapshot.log_path}")
-    return "".join(letter if letter.isprintable() else "?" for letter in "; ".join(told))
+    return printable("; ".join(told))
 
 
 async def _last_words(path: str) -> Sequence[str]:

@@ -16,7 +16,7 @@ from supervisor.api import configuration, events, gpus, groups, logs, past, prob
 from supervisor.api.access import Access, Role
 from supervisor.api.control import Control, UpgradeRefusedError, Upgrading
 from supervisor.api.limits import DEFAULTS, Limits
-from supervisor.api.operation import Call, Operation, RefusedError, answer, endpoint, error, printable
+from supervisor.api.operation import Call, Operation, RefusedError, answer, endpoint, error, excerpt
 from supervisor.api.schema import document
 from supervisor.api.supervisord import routes as supervisord_routes
 from supervisor.metrics import operations as metrics
@@ -120,4 +120,4 @@ async def _http_error(_: Request, problem: Exception) -> Response:
 async def _bug(_: Request, problem: Exception) -> Response:
     """The client learns the kind of the bug, the daemon's log gets the traceback."""
     log.error("a request ended in a bug", exc_info=problem)
-    return error(500, f"this is a bug of the daemon: {type(problem).__name__}: {printable(str(problem))}")
+    return error(500, f"this is a bug of the daemon: {type(problem).__name__}: {excerpt(str(problem))}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from supervisor import procstat
 from supervisor.api.access import Peer
+from supervisor.lines import printable
 from supervisor.threads import Threads
 
 LIMIT_S = 0.5
@@ -27,8 +28,8 @@ async def describe(peer: Peer) -> str:
 def _described(peer: Peer) -> str:
     program = _read(f"/proc/{peer.pid}/comm", 64).decode(errors="replace").strip()
     address = _ssh_address(peer.pid)
-    words = f" ({_printable(program)})" if program else ""
-    return f"{peer.text}{words}" + (f", by its own word over ssh from {_printable(address)}" if address else "")
+    words = f" ({printable(program)})" if program else ""
+    return f"{peer.text}{words}" + (f", by its own word over ssh from {printable(address)}" if address else "")
 
 
 def _ssh_address(pid: int) -> str:
@@ -58,7 +59,3 @@ def _read(path: str, limit: int) -> bytes:
             return file.read(limit)
     except OSError:
         return b""
-
-
-def _printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in text)

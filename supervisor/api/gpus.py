@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from supervisor.api.access import Role
 from supervisor.api.control import Clock
-from supervisor.api.operation import Call, Operation, RefusedError, answer, printable
+from supervisor.api.operation import Call, Operation, RefusedError, answer, excerpt
 from supervisor.api.public import public_gpus
 from supervisor.api.wire import Done, iso
 from supervisor.api.wire.moments import ago, seconds
@@ -95,7 +95,7 @@ async def release(call: Call) -> Response:
     known = {gpu.index for gpu in call.control.gpus().gpus}
     index = int(text) if text.isascii() and text.isdecimal() and len(text) < 5 else -1
     if index not in known:
-        raise RefusedError(404, f"no such GPU: {printable(text)}")
+        raise RefusedError(404, f"no such GPU: {excerpt(text)}")
     if not call.control.release_gpu(index):
         raise RefusedError(409, f"cannot release GPU {index}: it is not quarantined")
     return answer(Done())

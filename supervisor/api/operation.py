@@ -16,6 +16,7 @@ from supervisor.api.access import Access, Peer, Role, operates
 from supervisor.api.callers import describe
 from supervisor.api.control import Control
 from supervisor.api.limits import Limits
+from supervisor.lines import printable
 from supervisor.snapshot import ServerSnapshot
 
 _NAMES_TOLD = 8
@@ -162,7 +163,7 @@ def _role(operation: Operation, control: Control, access: Access, peer: Peer | N
 def _command(operation: Operation, body: Any) -> str:
     """The operation with what was given to it: `signalServer {"signal":"HUP"}`."""
     given = msgspec.json.encode(body).decode() if operation.body is not NoBody else "{}"
-    return operation.name if given == "{}" else f"{operation.name} {printable(given)}"
+    return operation.name if given == "{}" else f"{operation.name} {excerpt(given)}"
 
 
 def _named(role: Role) -> str:
@@ -173,7 +174,7 @@ def _query(operation: Operation, request: Request) -> Any:
     given = request.query_params.multi_items()
     for key, value in given:  # msgspec takes "null" for none, and the last of several for the one
         if value.lower() == "null" or sum(other == key for other, _ in given) > 1:
-            raise RefusedError(400, f"cannot use the query: give {printable(key)} once, or leave it out")
+            raise RefusedError(400, f"cannot use the query: give {excerpt(key)} once, or leave it out")
     try:
         return msgspec.convert(dict(given), operation.query, strict=False)
     except msgspec.ValidationError as problem:
@@ -220,7 +221,7 @@ def error(status: int, message: str) -> Response:
 
 def unknown_server(name: str, known: Iterable[str]) -> RefusedError:
     """With the name that was meant, as far as it can be guessed, else with those that there are."""
-    asked, known = printable(name), list(known)
+    asked, known = excerpt(name), list(known)
     if near := difflib.get_close_matches(asked, known, 1, 0.5):
         return RefusedError(404, f'no such server: {asked}, did you mean "{near[0]}"?')
     more = [f"{len(known) - _NAMES_TOLD} more"] if len(known) > _NAMES_TOLD else []
@@ -233,12 +234,11 @@ def names(control: Control) -> Iterator[str]:
     return (snapshot.name for snapshot in control.snapshots())
 
 
-def printable(text: str) -> str:
+def excerpt(text: str) -> str:
     """Untrusted text fit for an error message: no control characters, bounded."""
-    bounded = text if len(text) <= 80 else f"{text[:77]}..."
-    return "".join(letter if letter.isprintable() else "?" for letter in bounded)
+    return printable(text if len(text) <= 80 else f"{text[:77]}...")
 
 
 def _lower(problem: Exception) -> str:
-    text = printable(str(problem)[:200]) or type(problem).__name__
+    text = excerpt(str(problem)[:200]) or type(problem).__name__
     return f"{text[0].lower()}{text[1:]}"

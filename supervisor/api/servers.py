@@ -13,7 +13,7 @@ from starlette.responses import Response
 from supervisor.api import waiting, wire
 from supervisor.api.access import Role
 from supervisor.api.control import Clock, Request
-from supervisor.api.operation import Call, Operation, RefusedError, answer, names, printable, unknown_server
+from supervisor.api.operation import Call, Operation, RefusedError, answer, excerpt, names, unknown_server
 from supervisor.api.public import public_server
 from supervisor.api.words import SIGNALABLE, UP, describe, state_of
 from supervisor.config.groups import Ties, ties
@@ -151,7 +151,7 @@ def signal_number(signal: str | int) -> int:
     text = str(signal).upper().removeprefix("SIG")
     number = known.get(text) or (int(text) if text.isascii() and text.isdigit() and len(text) <= 3 else 0)
     if number not in known.values():
-        raise RefusedError(400, f"bad signal: {printable(str(signal))}")
+        raise RefusedError(400, f"bad signal: {excerpt(str(signal))}")
     return number
 
 

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from supervisor.config.model import UNLIMITED, GpuPlan
+from supervisor.lines import printable
 from supervisor.units import parse_bytes, parse_duration
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -222,7 +223,7 @@ def shown(value: object) -> str:
 
 def _quoted(text: str) -> str:
     bounded = text if len(text) <= SHOWN_MAX else f"{text[: SHOWN_MAX - 3]}..."
-    return '"' + "".join(letter if letter.isprintable() else "?" for letter in bounded) + '"'
+    return f'"{printable(bounded)}"'
 
 
 def join(path: str, key: str) -> str:

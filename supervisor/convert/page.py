@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from supervisor.config import DaemonConfig
 from supervisor.convert.draft import Conversion, Draft
 from supervisor.convert.toml import key, table
+from supervisor.lines import printable
 
 _WIDTH = 118
 
@@ -30,7 +31,7 @@ def told(conversion: Conversion) -> list[str]:
         lines += [f"to be made first: {draft.config.name}: {text}" for text in draft.missing]
     if not conversion.drafts:
         lines.append("nothing to convert: the file has no program")
-    return [_printable(line) for line in lines]
+    return [printable(line) for line in lines]
 
 
 def _head(conversion: Conversion) -> list[str]:
@@ -62,15 +63,10 @@ def _commented(lines: list[str]) -> Iterator[str]:
 
 def _comment(text: str) -> list[str]:
     return textwrap.wrap(
-        _printable(text),
+        printable(text),
         _WIDTH,
         initial_indent="# ",
         subsequent_indent="#   ",
         break_on_hyphens=False,
         break_long_words=False,
     )
-
-
-def _printable(text: str) -> str:
-    """A comment may hold no control characters, and a file's text is nobody's we trust."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -14,6 +14,7 @@ import msgspec
 from supervisor.actions import AskCanary
 from supervisor.config.secrets import HIDDEN
 from supervisor.events import CanaryAnswered
+from supervisor.lines import printable
 from supervisor.profile import CanaryRule
 
 BODY_LIMIT_BYTES = 64 * 1024
@@ -105,4 +106,4 @@ def _nonsense(value: Any) -> str:
 
 
 def _excerpt(text: str) -> str:
-    return "".join(letter if letter.isprintable() else " " for letter in text)[:_EXCERPT]
+    return printable(text, " ")[:_EXCERPT]

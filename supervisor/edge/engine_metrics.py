@@ -12,6 +12,7 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from supervisor.events import EngineSampled
+from supervisor.lines import printable
 from supervisor.profile import EngineMetrics
 
 PAGE_LIMIT_BYTES = 2**20
@@ -97,4 +98,4 @@ def _sum(found: dict[str, float], names: Iterable[str]) -> float | None:
 
 
 def _excerpt(problem: Exception) -> str:
-    return "".join(letter if letter.isprintable() else " " for letter in str(problem))[:_EXCERPT]
+    return printable(str(problem), " ")[:_EXCERPT]

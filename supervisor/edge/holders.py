@@ -14,6 +14,7 @@ from pathlib import Path
 from supervisor import procstat
 from supervisor.config import mask_command
 from supervisor.devices import ProcessOwner
+from supervisor.lines import printable
 
 COMMAND_LIMIT = 200  # characters
 
@@ -31,7 +32,7 @@ def _identify(pid: int, server_of: Callable[[int], str]) -> ProcessOwner | None:
     try:
         uid = os.stat(folder).st_uid
         name = (folder / "comm").read_bytes().decode(errors="replace")
-        command = _command((folder / "cmdline").read_bytes()) or _printable(name)
+        command = _command((folder / "cmdline").read_bytes()) or _shown(name)
     except (FileNotFoundError, ProcessLookupError):  # it ended while we looked
         return None
     return ProcessOwner(pid, _user(uid), uid, command, server_of(pid), process.start_ticks)
@@ -39,12 +40,12 @@ def _identify(pid: int, server_of: Callable[[int], str]) -> ProcessOwner | None:
 
 def _command(data: bytes) -> str:
     """Everybody who may read a state sees it: a stranger's key on his command line is not for them."""
-    return _printable(" ".join(mask_command(data.decode(errors="replace").split("\0"))))
+    return _shown(" ".join(mask_command(data.decode(errors="replace").split("\0"))))
 
 
-def _printable(text: str) -> str:
-    """A process can call itself anything: control characters must not reach a terminal."""
-    return "".join(character if character.isprintable() else "?" for character in text.strip())[:COMMAND_LIMIT]
+def _shown(text: str) -> str:
+    """A process can call itself anything."""
+    return printable(text.strip())[:COMMAND_LIMIT]
 
 
 @functools.lru_cache(maxsize=256)

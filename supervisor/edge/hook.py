@@ -11,6 +11,7 @@ import anyio
 import msgspec
 
 from supervisor.child import Child, end, exited
+from supervisor.lines import printable
 from supervisor.threads import Threads
 
 OUTPUT_BYTES = 64 * 1024  # the last ones are kept
@@ -32,7 +33,7 @@ class HookRun(msgspec.Struct, frozen=True):
     def last_line(self) -> str:
         """What it said last, fit to be shown; else how it ended."""
         lines = [line.strip() for line in self.output.splitlines() if line.strip()]
-        shown = "".join(letter if letter.isprintable() else "?" for letter in lines[-1]) if lines else ""
+        shown = printable(lines[-1]) if lines else ""
         return self.problem or shown[:LINE_CHARACTERS] or f"exit status {self.status}"
 
 

@@ -18,6 +18,7 @@ import msgspec
 
 from supervisor.config import mask_command
 from supervisor.events import Listener
+from supervisor.lines import printable
 from supervisor.threads import Threads
 
 LOOK_LIMIT_S = 5.0
@@ -164,5 +165,4 @@ def _command(pid: int) -> str:
     except OSError:
         return ""
     words = mask_command(data.decode("utf-8", "backslashreplace").rstrip("\0").split("\0"))
-    text = " ".join(words)[:COMMAND_CHARACTERS]
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+    return printable(" ".join(words)[:COMMAND_CHARACTERS])

@@ -15,6 +15,7 @@ import msgspec
 
 from supervisor.api import wire
 from supervisor.api.control import Clock, EventRecord
+from supervisor.lines import printable
 from supervisor.snapshot import ServerSnapshot
 
 LINE_BYTES = 4096  # PIPE_BUF: a pipe that is writable takes as much without blocking
@@ -153,8 +154,6 @@ class LiveReport:
     def say(self, text: str, style: str = "dim") -> None:
         """A line that stays."""
         from rich.text import Text
-
-        from supervisor.shell.terminal import printable
 
         self._board.say(Text(printable(text), style))
 

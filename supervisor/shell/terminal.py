@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from supervisor.api import wire
+from supervisor.lines import printable
 from supervisor.units import format_duration
 
 RANKS_MAX = 16
@@ -228,11 +229,6 @@ def _short(seconds: float) -> str:
 
 def _moment(at: str) -> float:
     return datetime.fromisoformat(at).timestamp()
-
-
-def printable(text: str) -> str:
-    """Reasons quote log lines, and users' prompts can reach a log: nothing may move the cursor."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 # --- the place where frames appear -----------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import msgspec
 
 from supervisor.core.lint import table, versions
 from supervisor.core.lint.case import Case, Values
+from supervisor.lines import printable
 from supervisor.preflight import Inspected, Rule, Rules, Severity
 
 _ORDER = (Severity.ERROR, Severity.WARNING, Severity.NOTICE)
@@ -74,4 +75,4 @@ def _finding(rule: Rule, severity: Severity, doubt: str, values: Values, server:
 def _text(template: str, values: Values) -> str:
     """Paths and options are the operator's, but a terminal must not obey what is in them."""
     text = template.format_map(values)
-    return "".join(letter if letter.isprintable() else "?" for letter in text)[:_TEXT_MAX]
+    return printable(text)[:_TEXT_MAX]

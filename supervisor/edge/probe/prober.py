@@ -14,6 +14,7 @@ import httpx
 from supervisor.actions import Probe
 from supervisor.edge.probe.client import connectable, local_client
 from supervisor.events import Listener, Probed, ProbeOutcome
+from supervisor.lines import printable
 
 BODY_LIMIT_BYTES = 64 * 1024
 IDENTITY_LIMIT_S = 5.0
@@ -135,4 +136,4 @@ def _error_numbers(problem: BaseException | None) -> list[int]:
 
 def _excerpt(body: bytes) -> str:
     text = body[: DETAIL_CHARACTERS * 4].decode("utf-8", "replace")
-    return "".join(letter if letter.isprintable() else " " for letter in text)[:DETAIL_CHARACTERS].strip()
+    return printable(text, " ")[:DETAIL_CHARACTERS].strip()

@@ -7,6 +7,8 @@ from typing import Protocol
 
 import msgspec
 
+from supervisor.lines import printable
+
 EXCERPT_CHARACTERS = 200
 
 
@@ -57,4 +59,4 @@ class Router(Protocol):
 def excerpt(data: bytes | str) -> str:
     """The beginning of what somebody said, fit to be shown."""
     text = data[: EXCERPT_CHARACTERS * 4].decode("utf-8", "replace") if isinstance(data, bytes) else data
-    return "".join(letter if letter.isprintable() else " " for letter in text)[:EXCERPT_CHARACTERS].strip()
+    return printable(text, " ")[:EXCERPT_CHARACTERS].strip()
