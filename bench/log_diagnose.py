@@ -42,7 +42,7 @@ def diagnose() -> Iterator[Measurement]:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "server.log"
         size = write_log(log)
-        ours = speed(size, [sys.executable, "-m", "supervisor.offline", "diagnose", "--json", str(log)])
+        ours = speed(size, [sys.executable, "-m", "supervisor.main", "diagnose", "--json", str(log)])
         theirs = speed(size, grep(log, "Scheduler hit an exception|Load weight"))
         yield Measurement("diagnose a log", "MB/CPU s", ours, "grep -c, 2 words", theirs, Better.HIGHER)
         yield Measurement("diagnose a log", "MB/CPU s", ours, "mtail, 3 patterns", mtail(log, size), Better.HIGHER)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from supervisor import check, convert, daemon, offline, replay, run, runbook
+from supervisor import check, convert, daemon, diagnose, replay, run, runbook
 from supervisor.cli.completion import fish_option, is_path, options_of, positionals_of, quoted, zsh_function, zsh_spec
 from supervisor.demo import command as demo
 from supervisor.output import for_a_reader
@@ -43,7 +43,7 @@ def parsers() -> dict[str, argparse.ArgumentParser]:
         "daemon": daemon.parser(),
         "run": run.parser(),
         "check": check.parser(),
-        "diagnose": offline.parser(),
+        "diagnose": diagnose.parser(),
         "runbook": runbook.parser(),
         "replay": replay.parser(),
         "convert": convert.parser(),

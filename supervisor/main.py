@@ -107,9 +107,9 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _diagnose(arguments: Sequence[str]) -> int:
-    from supervisor.offline import diagnose_main
+    from supervisor.diagnose import main as diagnose
 
-    return diagnose_main(arguments)
+    return diagnose(arguments)
 
 
 def _runbook(arguments: Sequence[str]) -> int:
@@ -119,9 +119,9 @@ def _runbook(arguments: Sequence[str]) -> int:
 
 
 def _replay(arguments: Sequence[str]) -> int:
-    from supervisor.replay import replay_main
+    from supervisor.replay import main as replay
 
-    return replay_main(arguments)
+    return replay(arguments)
 
 
 def _check(arguments: Sequence[str]) -> int:

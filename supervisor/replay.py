@@ -33,7 +33,7 @@ from supervisor.edge.journal import Entry
 from supervisor.edge.journal.reader import JournalUnreadableError, read_all
 from supervisor.events import AnyEvent, LineMatched, Ticked
 from supervisor.events import decode as decode_event
-from supervisor.offline import UnreadableError, log_moment, opened_log, recognise
+from supervisor.logsource import UnreadableError, log_moment, opened_log, recognise
 from supervisor.output import for_a_reader
 from supervisor.profile import CommandFacts, Profile, facts, load_profile, profile_names
 
@@ -51,7 +51,7 @@ class UsageError(Exception):
     """What was asked for does not fit the record; the message says how to ask."""
 
 
-def replay_main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Exit status: 0 no difference or nothing condemned, 1 otherwise, 2 usage, 66 unreadable."""
     given = parser().parse_args(arguments)
     try:
@@ -251,7 +251,3 @@ def _seldom_probed(settings: Settings) -> Settings:
         interval_s=_SERVING_PROBE_S,
     )
     return replace(settings, readiness=readiness)
-
-
-if __name__ == "__main__":
-    sys.exit(replay_main(sys.argv[1:]))

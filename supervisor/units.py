@@ -51,6 +51,11 @@ def format_duration(seconds: float) -> str:
     return _largest_two(whole)
 
 
+def format_tenths(seconds: float) -> str:
+    """As `format_duration`, with tenths while they matter: "1.6 s"."""
+    return f"{seconds:.1f} s" if seconds < 60 else format_duration(seconds)
+
+
 def _largest_two(whole: int) -> str:
     units = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
     first = next(index for index, (_, size) in enumerate(units) if whole >= size)

@@ -11,7 +11,7 @@ import msgspec
 from supervisor.api.control import Clock
 from supervisor.api.words import since
 from supervisor.snapshot import DiagnosisView, ExitView, IncidentView, StopView
-from supervisor.units import format_duration
+from supervisor.units import format_duration, format_tenths
 
 _RESTART_WORDS = {
     "yes": "a restart can help",
@@ -143,19 +143,17 @@ def _done(incident: IncidentView, on_gpus: bool) -> str:
     steps = [] if not incident.evidence_path else [(0.0, "evidence kept")]
     if stop.exit_s:  # 0: its exit was the beginning of the end, and is told as the reason
         our = "our " if incident.exit_code in _OUR_SIGNALS else ""
-        steps.append((stop.exit_s, f"it ended with {our}{_code(incident.exit_code)} after {_tenths(stop.exit_s)}"))
+        steps.append(
+            (stop.exit_s, f"it ended with {our}{_code(incident.exit_code)} after {format_tenths(stop.exit_s)}")
+        )
     if stop.kill_s is not None and stop.killed:
         count = f"{stop.killed} process{'' if stop.killed == 1 else 'es'}"
-        steps.append((stop.kill_s, f"{count} killed after {_tenths(stop.kill_s)}"))
+        steps.append((stop.kill_s, f"{count} killed after {format_tenths(stop.kill_s)}"))
     if stop.empty_s is not None:
-        steps.append((stop.empty_s, f"nothing left of it after {_tenths(stop.empty_s)}"))
+        steps.append((stop.empty_s, f"nothing left of it after {format_tenths(stop.empty_s)}"))
     if stop.free_s is not None and on_gpus:
-        steps.append((stop.free_s, f"GPU memory back after {_tenths(stop.free_s)}"))
+        steps.append((stop.free_s, f"GPU memory back after {format_tenths(stop.free_s)}"))
     return ", ".join(text for _, text in sorted(steps, key=lambda step: step[0]))
-
-
-def _tenths(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < 60 else format_duration(seconds)
 
 
 def _kind(incident: IncidentView) -> str:

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from supervisor.api import wire
 from supervisor.lines import printable
-from supervisor.units import format_duration
+from supervisor.units import format_duration, format_tenths
 
 RANKS_MAX = 16
 PAIRED_RANKS = 3  # from so many ranks on they stand in two columns
@@ -139,7 +139,7 @@ def _restarts(count: int) -> str:
 def _trail(start: wire.Startup, width: int, glyphs: Glyphs) -> Text:
     """Phases gone through with their seconds; the newest ones when not all fit."""
     past = [step for step in steps(start) if step.phase != start.phase]
-    parts = [Text(f"{step.phase} {_short(step.seconds)}", "green") for step in past]
+    parts = [Text(f"{step.phase} {format_tenths(step.seconds)}", "green") for step in past]
     parts.append(Text(f"{glyphs.now} {start.phase}", "bold cyan"))
     room, kept = width - 5, [parts.pop()]
     while parts and sum(part.cell_len + 2 for part in kept) + parts[-1].cell_len <= room:
@@ -160,7 +160,7 @@ def _now(server: wire.Server, start: wire.Startup, glyphs: Glyphs) -> Text:
     used = silent_s / patience_s
     style = "red" if used > 0.75 else "yellow" if used > 0.4 else "green"
     line.append("   silent ").append_text(_bar(used, _RANK_CELLS, style, glyphs))
-    return line.append(f" {_short(silent_s)} of {format_duration(patience_s)}", style)
+    return line.append(f" {format_tenths(silent_s)} of {format_duration(patience_s)}", style)
 
 
 def _ranks(start: wire.Startup, width: int, glyphs: Glyphs) -> Iterator[Text]:
@@ -191,9 +191,9 @@ def _rank(rank: wire.Rank, done_s: float | None, pads: tuple[int, int], glyphs: 
     line = Text(f"{rank.rank:<{pads[0]}} {rank.phase:<{pads[1]}} ")
     if done_s is not None:
         line.append_text(_bar(1.0, _RANK_CELLS, "green", glyphs))
-        return line.append(f" {glyphs.done} {_short(done_s)}", "green")
+        return line.append(f" {glyphs.done} {format_tenths(done_s)}", "green")
     line.append_text(_bar(rank.progress.ratio if rank.progress else None, _RANK_CELLS, "cyan", glyphs))
-    return line.append(f" {_short(rank.seconds)}")
+    return line.append(f" {format_tenths(rank.seconds)}")
 
 
 def _bar(ratio: float | None, cells: int, style: str, glyphs: Glyphs) -> Text:
@@ -220,11 +220,6 @@ def _under_way(server: wire.Server) -> str:
         return f"next start in {format_duration(server.backoff_s)}: {reason}"
     what = "checking" if server.lifecycle.value == "reclaiming" else server.lifecycle.value  # devices and ports
     return f"{what}: {reason}" if reason else what
-
-
-def _short(seconds: float) -> str:
-    """Tenths while they matter: "1.6 s"."""
-    return f"{seconds:.1f} s" if seconds < 60 else format_duration(seconds)
 
 
 def _moment(at: str) -> float:

@@ -31,10 +31,11 @@ from supervisor.core.replay.review import Step, review
 from supervisor.core.resolve import resolve
 from supervisor.core.server import Server
 from supervisor.core.settings import Settings
+from supervisor.diagnose import diagnose
 from supervisor.edge.inspect.__main__ import encoded
 from supervisor.edge.inspect.models import model_facts
 from supervisor.lines import LineCutter
-from supervisor.offline import UnreadableError, diagnose
+from supervisor.logsource import UnreadableError
 from supervisor.preflight import DeviceFacts, Inspected, Looked, MachineFacts, Request, load_rules
 from supervisor.preflight.rules import MODEL
 from supervisor.profile import Profile, facts, load_profile, profile_names

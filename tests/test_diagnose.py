@@ -15,9 +15,10 @@ import pytest
 
 from supervisor.core.log.skim import Skimmer
 from supervisor.core.story import Verdict
+from supervisor.diagnose import diagnose, main
 from supervisor.edge.archive import LogArchive, finish, live_path
 from supervisor.lines import LineCutter
-from supervisor.offline import diagnose, diagnose_main, recognise
+from supervisor.logsource import recognise
 from supervisor.profile import load_profile
 
 LOGS = Path(__file__).parent / "data" / "sglang" / "logs"
@@ -38,7 +39,7 @@ CONTRACT = {
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, object]]:
-    status = diagnose_main(["--json", *arguments])
+    status = main(["--json", *arguments])
     return status, json.loads(capsys.readouterr().out)
 
 
@@ -102,7 +103,7 @@ def test_a_stall_needs_a_now(capsys: pytest.CaptureFixture[str], tmp_path: Path)
 
 
 def test_the_page_says_what_a_person_needs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert diagnose_main([str(LOGS / "gpu-d1_oom_mem_fraction_0.999.log.gz")]) == 2
+    assert main([str(LOGS / "gpu-d1_oom_mem_fraction_0.999.log.gz")]) == 2
     page = capsys.readouterr().out
     assert page.startswith("CRASHED in memory-pool   sglang · 1 rank")
     assert "gpu-oom-kv-pool   (92% sure; a restart does not help)" in page
@@ -115,7 +116,7 @@ def test_the_page_says_what_a_person_needs(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_the_page_of_a_good_start_is_short(capsys: pytest.CaptureFixture[str]) -> None:
-    assert diagnose_main([str(LOGS / "gpu-b2_eagle3_steps1_tokens16_killall.log.gz")]) == 0
+    assert main([str(LOGS / "gpu-b2_eagle3_steps1_tokens16_killall.log.gz")]) == 0
     page = capsys.readouterr().out
     assert page.startswith("READY   sglang")
     assert "To do" not in page
@@ -124,7 +125,7 @@ def test_the_page_of_a_good_start_is_short(capsys: pytest.CaptureFixture[str]) -
 
 def test_standard_input_and_a_closed_pipe() -> None:
     data = gzip.decompress((LOGS / "gpu-g_truncated_safetensors.log.gz").read_bytes())
-    command = [sys.executable, "-m", "supervisor.offline", "diagnose", "-"]
+    command = [sys.executable, "-m", "supervisor.main", "diagnose", "-"]
     run = subprocess.run(command, input=data, capture_output=True, timeout=60)
     assert (run.returncode, run.stderr) == (2, b"")
     assert b"checkpoint-corrupt" in run.stdout
@@ -141,23 +142,23 @@ def test_what_is_no_log_is_said_so(
 ) -> None:
     log = tmp_path / "x.log"
     log.write_bytes(content)
-    assert diagnose_main([str(log)]) == 66
+    assert main([str(log)]) == 66
     error = capsys.readouterr().err
     assert error.startswith(f"sglsup diagnose: cannot read {log}: ")
     assert reason in error
 
 
 def test_missing_files_and_folders(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert diagnose_main([str(tmp_path / "none")]) == 66
+    assert main([str(tmp_path / "none")]) == 66
     assert "No such file or directory" in capsys.readouterr().err
-    assert diagnose_main([str(tmp_path)]) == 66
+    assert main([str(tmp_path)]) == 66
     assert "Is a directory" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [[], ["--now", "yesterday", "x"], ["--engine", "none", "x"], ["--what", "x"]])
 def test_usage(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        diagnose_main(arguments)
+        main(arguments)
     assert ended.value.code == 64
     assert "usage: sglsup diagnose" in capsys.readouterr().err
 
@@ -196,7 +197,7 @@ def test_a_log_that_no_engine_wrote_is_not_judged(
     status, found = told(capsys, str(log))
     assert (status, found["verdict"], found["engine"]) == (66, "unknown engine", "unknown")
     assert not found["recognised"]
-    assert diagnose_main([str(log)]) == 66
+    assert main([str(log)]) == 66
     shown = capsys.readouterr().out.splitlines()
     assert shown[0].startswith("NO ENGINE'S LOG   ")
     assert shown[-2:] == ["", NOBODY]
@@ -212,7 +213,7 @@ def test_what_is_no_text_is_one_line(
 ) -> None:
     log = tmp_path / "x.log"
     log.write_bytes(content)
-    assert diagnose_main([str(log)]) == 66
+    assert main([str(log)]) == 66
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("", f"sglsup diagnose: cannot read {log}: {reason}\n")
 
@@ -223,7 +224,7 @@ def test_standard_input_is_called_so(capsys: pytest.CaptureFixture[str], monkeyp
         (b"hello\n", "\nstandard input   no times\n"),
     ):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
-        assert diagnose_main(["-"]) == 66
+        assert main(["-"]) == 66
         shown = capsys.readouterr()
         assert said in shown.out + shown.err
 
@@ -240,9 +241,9 @@ def test_what_only_names_an_engine_is_no_log_of_it(
     file.write_text(text)
     status, found = told(capsys, str(file))
     assert (status, found["verdict"], found["engine"], found["recognised"]) == (66, "unknown engine", "unknown", False)
-    assert diagnose_main([str(file)]) == 66
+    assert main([str(file)]) == 66
     assert NOBODY in capsys.readouterr().out.splitlines()
-    assert diagnose_main(["--engine", "sglang", str(file)]) == 0, "who names the engine is believed"
+    assert main(["--engine", "sglang", str(file)]) == 0, "who names the engine is believed"
 
 
 def test_a_few_lines_are_read_as_an_excerpt_and_said_to_be(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -250,7 +251,7 @@ def test_a_few_lines_are_read_as_an_excerpt_and_said_to_be(capsys: pytest.Captur
     log.write_text("[12345.123456] " + XID)
     status, found = told(capsys, str(log))
     assert (status, found["cause"], found["recognised"]) == (2, "gpu-hardware-fault", False)
-    assert diagnose_main([str(log)]) == 2
+    assert main([str(log)]) == 2
     assert DOUBT in capsys.readouterr().out.splitlines()
 
 
@@ -278,7 +279,7 @@ def test_a_damaged_archive_is_judged_as_far_as_it_goes(capsys: pytest.CaptureFix
     whole = (LOGS / "gpu-a2_sigterm_with_request_in_flight.log.gz").read_bytes()
     log = tmp_path / "cut.log.gz"
     log.write_bytes(whole[: len(whole) * 2 // 3])
-    assert diagnose_main(["--json", str(log)]) in (0, 2)
+    assert main(["--json", str(log)]) in (0, 2)
     shown = capsys.readouterr()
     assert "the archive is damaged" in shown.err
     assert json.loads(shown.out)["engine"] == "sglang"
@@ -290,7 +291,7 @@ def test_zstd_with_and_without_its_package(capsys: pytest.CaptureFixture[str], t
         import zstandard
     except ImportError:
         log.write_bytes(b"\x28\xb5\x2f\xfd" + bytes(20))
-        assert diagnose_main([str(log)]) == 66
+        assert main([str(log)]) == 66
         assert "pip install 'sglang-supervisor[zst]'" in capsys.readouterr().err
         return
     log.write_bytes(zstandard.compress(gzip.decompress((LOGS / "gpu-g_truncated_safetensors.log.gz").read_bytes())))
@@ -397,8 +398,8 @@ def test_a_log_that_was_archived_is_read_by_the_name_it_had(tmp_path: Path, caps
     path = live_path(tmp_path, 5)
     path.write_bytes(line * 2000)
     LogArchive(tmp_path, 5).archive(len(line) * 1999)
-    with_hole = diagnose_main([str(path)])
+    with_hole = main([str(path)])
     finish(tmp_path, 5)
     assert not path.exists()
-    assert (with_hole, diagnose_main([str(path)])) == (0, 0)
+    assert (with_hole, main([str(path)])) == (0, 0)
     assert capsys.readouterr().out.count("2,000 lines") == 2

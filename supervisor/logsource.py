@@ -1,4 +1,4 @@
-"""`sglsup diagnose`: reads the log of a start, whoever wrote it, and tells what happened and what to change."""
+"""Opens somebody's log, however it is packed, and tells whose it is."""
 
 from __future__ import annotations
 
@@ -8,24 +8,16 @@ import importlib
 import io
 import os
 import re
-import shutil
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime
-from typing import IO, NoReturn, cast
+from typing import IO, cast
 
-from supervisor.core.log.skim import Skimmer
-from supervisor.core.log.stamps import like, seconds
-from supervisor.core.report import as_json, page, report
-from supervisor.core.story import LogStory, Origin, Outcome, Verdict
+from supervisor.core.log.stamps import seconds
 from supervisor.edge.archive import attempt_of, log_bytes, segments
-from supervisor.output import for_a_reader
 from supervisor.profile import Profile, load_profile, profile_names
 
-EXIT_USAGE = 64
-EXIT_UNREADABLE = 66
-_EXIT = {Verdict.READY: 0, Verdict.WARMING: 0, Verdict.DEGRADED: 1, Verdict.STALLED: 1, Verdict.CRASHED: 2}
 _CHUNK = 1 << 20
 _SAMPLE = 256 * 1024
 _GZIP = b"\x1f\x8b"
@@ -46,85 +38,16 @@ class UnreadableError(Exception):
     """The log cannot be read; the message names the file and the reason."""
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        self.exit(EXIT_USAGE, f"{self.prog}: {message}\n")
-
-
-def diagnose_main(arguments: Sequence[str]) -> int:
-    """Exit status: 0 ready or warming, 1 degraded or stalled, 2 crashed, 64 usage, 66 unreadable."""
-    given = parser().parse_args(arguments)
-    try:
-        with _opened(given.log) as stream:
-            outcome, profile, lines = diagnose(stream, given.engine, given.now, given.exit_code)
-    except UnreadableError as error:
-        sys.stderr.write(f"sglsup diagnose: cannot read {_named(given.log)}: {error}\n")
-        return EXIT_UNREADABLE
-    with for_a_reader():
-        _write(outcome, profile, lines, given)
-    return _EXIT.get(outcome.verdict, EXIT_UNREADABLE)
-
-
-def parser() -> _Parser:
-    """The command's arguments."""
-    result = _Parser(
-        prog="sglsup diagnose",
-        description="Tells from a log where every rank is, what went wrong, whether a restart helps, what to change.",
-        epilog="exit status: 0 ready or warming, 1 degraded or stalled, 2 crashed, 64 usage, 66 unreadable",
-        allow_abbrev=False,
-    )
-    result.add_argument("log", metavar="LOG", help="a file, plain or .gz or .zst; - reads standard input")
-    result.add_argument(
-        "--now", type=log_moment, metavar="T", help='the time to judge silence by, in the log\'s own zone; "now" is now'
-    )
-    result.add_argument("--exit-code", type=int, metavar="N", help="how the server ended (-9 or 137 for a kill)")
-    result.add_argument("--engine", choices=profile_names(), help="default: recognised from the log")
-    result.add_argument("--json", action="store_true", help="one JSON object")
-    return result
-
-
-def _named(log: str) -> str:
-    return "standard input" if log == "-" else log
-
-
-def log_moment(text: str) -> str:
-    """The argument of --now: a time as logs print it, or "now"."""
-    moment = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S") if text == "now" else text
-    if not seconds(moment):
-        raise argparse.ArgumentTypeError(f"cannot read {text!r} as a time: write 2026-02-26 18:27:00, 18:27:00 or now")
-    return moment
-
-
-def diagnose(
-    stream: IO[bytes], engine: str | None = None, now: str | None = None, exit_code: int | None = None
-) -> tuple[Outcome, Profile, int]:
-    """The story of the whole stream, with the engine's profile and the number of lines."""
-    sample = _sample(stream)
-    name = engine or recognise(sample)
-    profile = load_profile(name or profile_names()[0])
-    story, skimmer, known, named = LogStory(profile), Skimmer(profile), engine is not None, name is not None
-    for chunk in _chunks(stream, sample):
-        known = known or speaks(chunk)
-        named = named or recognise(chunk) is not None
-        for lines in skimmer.feed(chunk):
-            story.read(lines)
-    story.read(skimmer.finish())
-    moment = seconds(like(now, story.stamp)) if now else None
-    unsaid = Origin.NAMED if named else Origin.FOREIGN if is_anothers(sample) else Origin.EXCERPT
-    origin = Origin.ENGINE if known else unsaid
-    return story.conclude(moment, exit_code, origin=origin), profile, skimmer.lines
-
-
 @contextlib.contextmanager
 def opened_log(path: str) -> Iterator[tuple[bytes, Iterator[bytes]]]:
     """The beginning of a log, and all of its bytes in chunks. Raises UnreadableError, also while it is read."""
-    with _opened(path) as stream:
-        sample = _sample(stream)
-        yield sample, _chunks(stream, sample)
+    with opened(path) as stream:
+        sample = beginning(stream)
+        yield sample, chunks(stream, sample)
 
 
-def _sample(stream: IO[bytes]) -> bytes:
+def beginning(stream: IO[bytes]) -> bytes:
+    """Enough to tell what it is. UnreadableError when it is no log."""
     sample = _read(stream, _SAMPLE)
     if not sample:
         raise UnreadableError("it is empty")
@@ -162,6 +85,14 @@ def is_anothers(sample: bytes) -> bool:
     return len(lines) > 2 and all(map(_ANOTHERS.match, lines))
 
 
+def log_moment(text: str) -> str:
+    """The argument of --now: a time as logs print it, or "now"."""
+    moment = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S") if text == "now" else text
+    if not seconds(moment):
+        raise argparse.ArgumentTypeError(f"cannot read {text!r} as a time: write 2026-02-26 18:27:00, 18:27:00 or now")
+    return moment
+
+
 def _mentions(profile: Profile, sample: bytes) -> int:
     return sum(sample.count(word.encode()) for word in profile.grammar.recognise)
 
@@ -172,7 +103,8 @@ def _is_binary(sample: bytes) -> bool:
     return controls > len(head) * _BINARY
 
 
-def _chunks(stream: IO[bytes], sample: bytes) -> Iterator[bytes]:
+def chunks(stream: IO[bytes], sample: bytes) -> Iterator[bytes]:
+    """All of it; `sample` is what has been read."""
     chunk = sample
     while chunk:
         yield chunk
@@ -187,7 +119,7 @@ def _read(stream: IO[bytes], size: int) -> bytes:
 
 
 @contextlib.contextmanager
-def _opened(path: str) -> Iterator[IO[bytes]]:
+def opened(path: str) -> Iterator[IO[bytes]]:
     """The stream of plain bytes, whatever the file is packed in; told by its first bytes, not by its name."""
     if path == "-":
         yield sys.stdin.buffer
@@ -272,18 +204,3 @@ def _zstd(raw: IO[bytes]) -> IO[bytes]:
             "pip install 'sglang-supervisor[zst]', or: zstd -dc FILE | sglsup diagnose -"
         ) from None
     return cast("IO[bytes]", zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True))
-
-
-def _write(outcome: Outcome, profile: Profile, lines: int, given: argparse.Namespace) -> None:
-    engine = profile.name if outcome.verdict is not Verdict.UNKNOWN else "unknown"  # an excerpt: the likeliest
-    if given.json:
-        sys.stdout.buffer.write(as_json(report(outcome, engine, lines)))
-    else:
-        width = min(shutil.get_terminal_size((100, 24)).columns, 120)
-        colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        sys.stdout.write(page(outcome, engine, _named(given.log), lines, max(60, width), colour))
-
-
-if __name__ == "__main__":
-    # `python -m supervisor.offline diagnose LOG` is the command without its wrapper
-    sys.exit(diagnose_main([word for word in sys.argv[1:] if word != "diagnose"]))
