@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 BOOT_LIMIT_S = 40.0
 TARGET = "sglsup-test.target"
+UNIT = "sglang-supervisor.service"
+CONFIG = "/etc/sglang-supervisor/supervisor.toml"
 
 # In a mount namespace of its own: nothing of this is seen outside, and all of it goes with the last process inside.
 # nspawn wants cgroup2 at /sys/fs/cgroup and a cgroup of its own below the root (--keep-unit).
@@ -194,6 +196,24 @@ class Machine:
 
 _PATH = f"{BIN}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _TARGET_UNIT = "[Unit]\nRequires=basic.target\nAfter=basic.target\n"  # not this machine's own enabled units
+
+
+class Unit:
+    """The supervisor's unit on a machine, as its operator sees it."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    @property
+    def pid(self) -> int:
+        """The daemon's, as it is numbered inside; 0 while there is none."""
+        return int(self.machine.property(UNIT, "MainPID") or 0)
+
+    def ctl(self, *words: str) -> str:
+        return self.machine.ok(f"{BIN}/sglctl", *words)
+
+    def status(self) -> str:
+        return self.machine.run("systemctl", "status", "--no-pager", "--lines", "60", UNIT).stdout
 
 
 def until(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.host import catches
-from tests.systemd.machine import BIN, ROOT, Machine, until, why_not
+from tests.systemd.machine import BIN, CONFIG, ROOT, UNIT, Machine, Unit, until, why_not
 
 KERNEL_TELLS = tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 15)
 
@@ -23,8 +23,6 @@ pytestmark = [
     pytest.mark.timeout(180),
 ]
 
-UNIT = "sglang-supervisor.service"
-CONFIG = "/etc/sglang-supervisor/supervisor.toml"
 HOLD = "/run/hold"  # no daemon is started while it exists
 LIMIT_S = 60.0
 
@@ -58,22 +56,12 @@ TimeoutStopSec=60s
 """
 
 
-class Service:
+class Service(Unit):
     """The real unit with servers that end as they are told."""
-
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-
-    @property
-    def pid(self) -> int:
-        return int(self.machine.property(UNIT, "MainPID") or 0)
 
     def held(self) -> int:
         """How many descriptors systemd holds for the unit."""
         return int(self.machine.property(UNIT, "NFileDescriptorStore"))
-
-    def ctl(self, *words: str) -> str:
-        return self.machine.ok(f"{BIN}/sglctl", *words)
 
     def servers(self) -> dict[str, Any]:
         return {one["name"]: one for one in json.loads(self.ctl("status", "--json"))["servers"]}
@@ -104,9 +92,6 @@ class Service:
             return all(word in why for word in words)
 
         until(told, LIMIT_S, f"why {server} says {words}", lambda: self.ctl("why", server))
-
-    def status(self) -> str:
-        return self.machine.run("systemctl", "status", "--no-pager", "--lines", "60", UNIT).stdout
 
     def kill_daemon(self) -> None:
         """Until `HOLD` is removed no other one comes."""

@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.systemd.machine import Machine, why_not
+from tests.systemd.machine import CONFIG, UNIT, Machine, why_not
 from tests.systemd.test_install import make
 
-UNIT = "sglang-supervisor.service"
 DEBIAN = os.environ.get("SGLSUP_DEBIAN", "")
-CONFIG = "/etc/sglang-supervisor/supervisor.toml"
 PROGRAM = "/usr/local/lib/sglang-supervisor"
 # The demo's engine, started by the installed Python as the account that was installed with it.
 DEMO = f"""

@@ -11,17 +11,15 @@ from typing import Any
 import pytest
 
 import supervisor
-from tests.systemd.machine import BIN, ROOT, Machine, until, why_not
+from tests.systemd.machine import BIN, CONFIG, ROOT, UNIT, Machine, Unit, until, why_not
 
 pytestmark = [
     pytest.mark.skipif(why_not() != "", reason=why_not() or "-"),
     pytest.mark.timeout(120),
 ]
 
-UNIT = "sglang-supervisor.service"
 SOCKET_UNIT = "sglang-supervisor.socket"
 SOCKET = "/run/sglang-supervisor/control.sock"
-CONFIG = "/etc/sglang-supervisor/supervisor.toml"
 FABRIC = "nvidia-fabricmanager.service"
 BOOT = "sglsup-boot.target"
 LIMIT_S = 40.0
@@ -80,16 +78,8 @@ def service(machine: Machine) -> "Service":
     return one
 
 
-class Service:
-    """The unit as its operator sees it."""
-
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-
-    @property
-    def pid(self) -> int:
-        """The daemon's, as it is numbered inside; 0 while there is none."""
-        return int(self.machine.property(UNIT, "MainPID") or 0)
+class Service(Unit):
+    """The unit with one server of the fake engine."""
 
     @property
     def cgroup(self) -> Path:
@@ -97,9 +87,6 @@ class Service:
 
     def restarts(self) -> int:
         return int(self.machine.property(UNIT, "NRestarts") or 0)
-
-    def ctl(self, *words: str) -> str:
-        return self.machine.ok(f"{BIN}/sglctl", *words)
 
     def show(self) -> dict[str, Any]:
         shown: dict[str, Any] = json.loads(self.ctl("status", "kimi", "--json"))["servers"][0]
@@ -130,9 +117,6 @@ class Service:
     def wait_for_another(self, daemon: int) -> None:
         until(lambda: self.pid not in (0, daemon), LIMIT_S, "systemd starts another daemon", self.status)
         until(lambda: self.machine.state(UNIT) == "active", LIMIT_S, "it becomes ready", self.status)
-
-    def status(self) -> str:
-        return self.machine.run("systemctl", "status", "--no-pager", "--lines", "40", UNIT).stdout
 
     def assert_server_outlived_the_daemon(self, server: int) -> None:
         """The very same process serves, and there is no second copy."""
