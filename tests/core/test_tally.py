@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor.core.gpus.views import GpusView, GpuView
+from supervisor.core.lifecycle import ALIVE
 from supervisor.core.phasetimes import phase_seconds
 from supervisor.core.reasons import MEANING, Reason, reason_of
 from supervisor.core.tally import LOSSES, STARTUP, Account, SavedTally, Tally
@@ -237,15 +238,19 @@ def test_a_cause_that_explains_the_standstill_says_more_than_the_standstill() ->
     assert reason("scheduler-hang", "healthy") is Reason.STALL_SERVE
 
 
-STEPS = st.lists(st.tuples(st.sampled_from(["starts", "serves", "fails", "stops"]), st.floats(0, 100)), max_size=30)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["starts", "serves", "cannot be used", "fails", "stops"]), st.floats(0, 100)), max_size=30
+)
 
 
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
 def test_counters_only_grow_and_time_is_lost_once(steps: list[tuple[str, float]]) -> None:
-    life, before = Life(), 0.0
+    life, before, due = Life(), 0.0, 0.0
     for step, pause_s in steps:
         now = life.now + pause_s
+        serving = life.facts.lifecycle.value == "running" and life.facts.readiness.value != "failure"
+        due += pause_s if life.facts.goal == "up" and not serving else 0.0
         match step:
             case "starts" if life.facts.lifecycle.value in ("stopped", "backoff"):
                 life.starts(now)
@@ -253,14 +258,21 @@ def test_counters_only_grow_and_time_is_lost_once(steps: list[tuple[str, float]]
                 life.serves(now)
             case "fails" if life.facts.lifecycle.value in ("starting", "running"):
                 life.fails(now)
+            case "cannot be used" if life.facts.lifecycle.value == "running":
+                life.at(now, "running", readiness=FacetView("failure", now))
             case "stops":
                 life.at(now, "stopped", goal="down")
             case _:
                 life.now = now
-        lost = sum(life.book.lost_s.values())
+        book = life.book
+        lost = sum(book.lost_s.values())
         assert lost >= before
-        assert lost + life.book.pending_s <= life.now + 1e-6
-        assert set(life.book.lost_s) <= set(LOSSES)
+        assert lost + book.pending_s == pytest.approx(due), "whoever is wanted serves, or loses time"
+        assert set(book.lost_s) <= set(LOSSES)
+        assert book.gpu_lost_s == pytest.approx({cause: 4 * seconds for cause, seconds in book.lost_s.items()})
+        assert book.pending_gpu_s == pytest.approx(4 * book.pending_s)
+        assert book.starts == life.facts.attempt
+        assert sum(book.exits.values()) == life.facts.attempt - (life.facts.lifecycle.value in ALIVE)
         before = lost
 
 
