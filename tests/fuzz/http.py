@@ -21,9 +21,13 @@ class Door:
         self._serving = served(self._control, directory)
         self._path = self._loop.run_until_complete(self._serving.__aenter__())
 
-    def knock(self, data: bytes) -> None:
-        """Send it, as one request or as many as it holds, and look at the answers' statuses."""
-        answer = self._loop.run_until_complete(self._exchange(data))
+    def knock(self, data: bytes, *, stays: bool = False) -> None:
+        """Send it, as one request or as many as it holds, and look at the answers' statuses.
+
+        Who says that nothing more comes is taken for gone, and hears nothing of a call that waits:
+        `stays` for a whole request.
+        """
+        answer = self._loop.run_until_complete(self._exchange(data, stays=stays))
         for kept in (self._control.requests, self._control.audited, self._control.answers, self._control.updates):
             kept.clear()  # type: ignore[attr-defined]
         for head in answer.split(_ANSWER)[1:]:
@@ -34,12 +38,13 @@ class Door:
         self._loop.run_until_complete(self._serving.__aexit__(None, None, None))
         self._loop.close()
 
-    async def _exchange(self, data: bytes) -> bytes:
+    async def _exchange(self, data: bytes, *, stays: bool) -> bytes:
         answer = b""
         async with dialled(self._path) as (reader, writer):
             with contextlib.suppress(ConnectionError, TimeoutError):
                 writer.write(data)
-                writer.write_eof()
+                if not stays:
+                    writer.write_eof()
                 async with asyncio.timeout(_PATIENCE_S):
                     while part := await reader.read(1 << 16):
                         answer += part

@@ -38,15 +38,22 @@ Restart=on-failure
 RestartSec=5s
 """
 _BODY = b"<methodCall><methodName>supervisor.getState</methodName><params></params></methodCall>"
-_CALL = b"POST /RPC2 HTTP/1.1\r\nHost: a\r\nContent-Type: text/xml\r\nContent-Length: %d\r\n\r\n" % len(_BODY) + _BODY
 _REQUESTS = (
     b"GET /v1/servers HTTP/1.1\r\nHost: a\r\n\r\n",
     b"GET /v1/servers/kimi?now=1 HTTP/1.1\r\nHost: a\r\nAccept: application/json\r\n\r\n",
     b'POST /v1/servers/draft/start HTTP/1.1\r\nHost: a\r\nContent-Length: 15\r\n\r\n{"force": true}',
     b"GET /v1/events?since=3&server=kimi&limit=5 HTTP/1.1\r\nHost: a\r\n\r\n",
     b"GET /v1/gpus HTTP/1.0\r\n\r\n",
-    _CALL,
 )
+
+
+def posted(body: bytes) -> bytes:
+    """An XML-RPC call as a whole request."""
+    return (
+        b"POST /RPC2 HTTP/1.1\r\nHost: a\r\nContent-Type: text/xml\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+        % len(body)
+        + body
+    )
 
 
 def seeds(target: str) -> Iterator[bytes]:
@@ -89,7 +96,8 @@ def _calls() -> Iterator[bytes]:
 
 
 def _requests() -> Iterator[bytes]:
-    yield from _REQUESTS
+    yield from (*_REQUESTS, posted(_BODY))
+    yield from (b"\x01" + bytes((method, 2, 235, 0, 10, 5, 0, 9, 1)) for method in range(0, 40, 3))
 
 
 def _records() -> Iterator[bytes]:

@@ -20,6 +20,7 @@ import msgspec
 from supervisor import actions as a
 from supervisor import events as e
 from supervisor.api.supervisord.codec import MalformedCallError, decode, encode
+from supervisor.api.supervisord.methods import METHODS
 from supervisor.config import ConfigError, config_hash, load
 from supervisor.convert import convert
 from supervisor.convert.draft import ConversionError
@@ -44,7 +45,7 @@ from supervisor.shell.states import StateStore
 from supervisor.shell.trees import TreeStore
 from tests.fuzz.calls import call_of
 from tests.fuzz.http import Door
-from tests.fuzz.seeds import BETWEEN
+from tests.fuzz.seeds import BETWEEN, posted
 
 Target = Callable[[bytes], None]
 _NOW = 1000.0
@@ -168,7 +169,10 @@ def _door() -> Door:
 
 def http(data: bytes) -> None:
     """Whatever comes to the socket: an answer below 500, or the end of the connection."""
-    _door().knock(data)
+    if data[:1] == b"\x01":
+        _door().knock(posted(call_of(data[1:], tuple(METHODS))), stays=True)
+    else:
+        _door().knock(data)
 
 
 # --- our own files ---------------------------------------------------------------------------------------------------
