@@ -151,9 +151,9 @@ class Attempt:
         """The probe to make now."""
         return self._probes.next(ready=self.ready_at is not None)
 
-    def probe_delay_s(self) -> float:
+    def probe_delay_s(self, now: float) -> float:
         """How long to wait before the next one, by what the last one saw."""
-        return self._probes.delay_s(self.health.last_outcome, ready=self.ready_at is not None)
+        return self._probes.delay_s(self.health.last_outcome, now, ready=self.ready_at is not None)
 
     def view(self) -> StartupView:
         """Phases per rank as the log tells them. Kept until the next line: it is asked for with every event."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from supervisor.actions import Probe
 from supervisor.core.settings import ReadinessSettings
 from supervisor.events import ProbeOutcome
+from supervisor.pace import until_shared
 
 
 class ProbePlan:
@@ -22,14 +23,15 @@ class ProbePlan:
         identify = not ready or self._made % self._settings.reidentify_every == 0
         return Probe(self._attempt, self._settings.timeout_s, identify)
 
-    def delay_s(self, last: ProbeOutcome, *, ready: bool) -> float:
+    def delay_s(self, last: ProbeOutcome, now: float, *, ready: bool) -> float:
         """How long to wait before the next probe, by what the last one saw.
 
-        A 503 of a warming server comes at once and ends within seconds, so it is asked ten times a second at first;
-        the delay grows, since each answer costs the engine a line in its log.
+        Serving servers are asked at moments that they share, so that one wake-up of the daemon serves them all. A 503
+        of a warming server comes at once and ends within seconds, so it is asked ten times a second at first; the delay
+        grows, since each answer costs the engine a line in its log.
         """
         if ready:
-            return self._settings.interval_s
+            return until_shared(self._settings.interval_s, now)
         if last is not ProbeOutcome.UNAVAILABLE:
             return self._settings.refused_interval_s
         delay = self._warming_delay_s

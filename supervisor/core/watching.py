@@ -115,7 +115,7 @@ class Watcher:
             return
         attempt = desk.current()
         if attempt.progressing(desk.now, desk.settings.readiness.interval_s) and attempt.health.failing_since is None:
-            desk.after(Timer.PROBE, attempt.probe_delay_s())
+            desk.after(Timer.PROBE, attempt.probe_delay_s(desk.now))
             return
         probe = attempt.next_probe()
         desk.after(Timer.PROBE_LOST, probe.timeout_s + REPLY_SLACK_S)
@@ -130,7 +130,7 @@ class Watcher:
             self._ready(attempt)
         if desk.state in _LIVING:
             again, attempt.probe_again = attempt.probe_again, False
-            desk.after(Timer.PROBE, 0.0 if again and desk.state is State.STARTING else attempt.probe_delay_s())
+            desk.after(Timer.PROBE, 0.0 if again and desk.state is State.STARTING else attempt.probe_delay_s(desk.now))
 
     def _ready(self, attempt: Attempt) -> None:
         desk = self._desk

@@ -18,6 +18,7 @@ from supervisor.edge.probe import connectable, local_client
 from supervisor.edge.process import Tree
 from supervisor.edge.treewatch import Rules, TreeWatch
 from supervisor.events import AnyEvent, DeviceMemorySampled, EngineSampled, RequestsCounted, RoleDied
+from supervisor.pace import until_shared
 from supervisor.profile import CommandFacts, Profile
 from supervisor.shell import clock
 from supervisor.shell.host import Host
@@ -170,7 +171,7 @@ class ServerWatch:
             return
         pause_s = self._periods.starting_s
         while True:
-            await anyio.sleep(pause_s)
+            await anyio.sleep(until_shared(pause_s, clock.monotonic()))
             pause_s = await self._count() if self._countable() else self._periods.starting_s
 
     async def _count(self) -> float:

@@ -32,18 +32,23 @@ def test_every_probe_of_a_start_asks_who_answers_and_later_every_few() -> None:
 
 
 def test_a_serving_server_is_asked_at_its_interval_whatever_it_said() -> None:
-    assert {plan().delay_s(outcome, ready=True) for outcome in ProbeOutcome} == {10.0}
+    assert {plan().delay_s(outcome, 50.0, ready=True) for outcome in ProbeOutcome} == {10.0}
+
+
+def test_serving_servers_are_asked_at_the_same_moments_whenever_they_became_healthy() -> None:
+    firsts = {now + plan().delay_s(ProbeOutcome.OK, now, ready=True) for now in (50.0, 50.4, 53.9, 46.0)}
+    assert firsts == {60.0}
 
 
 @pytest.mark.parametrize("outcome", [one for one in ProbeOutcome if one is not ProbeOutcome.UNAVAILABLE])
 def test_a_port_that_does_not_answer_yet_is_asked_at_one_pace(outcome: ProbeOutcome) -> None:
     probes = plan()
-    assert [probes.delay_s(outcome, ready=False) for _ in range(3)] == [1.0] * 3
+    assert [probes.delay_s(outcome, 50.0, ready=False) for _ in range(3)] == [1.0] * 3
 
 
 def test_a_warming_server_is_asked_at_once_and_then_ever_less_often() -> None:
     probes = plan()
-    delays = [probes.delay_s(ProbeOutcome.UNAVAILABLE, ready=False) for _ in range(30)]
+    delays = [probes.delay_s(ProbeOutcome.UNAVAILABLE, 50.0, ready=False) for _ in range(30)]
     assert delays[:2] == [0.1, pytest.approx(0.115)]
     growing = delays[: delays.index(0.5) + 1]
     assert all(later > sooner for sooner, later in itertools.pairwise(growing))

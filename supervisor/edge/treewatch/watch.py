@@ -20,6 +20,7 @@ from supervisor.edge.treewatch.deaths import Bearer, Deaths
 from supervisor.edge.treewatch.proc import Seen, children, look, read_titles
 from supervisor.edge.treewatch.roles import NO_CLAIM, Claim, Rules
 from supervisor.events import ProcessSample, RoleDied, TreeSampled
+from supervisor.pace import until_shared
 from supervisor.procstat import Process
 from supervisor.threads import Threads
 
@@ -94,9 +95,7 @@ class TreeWatch:
                 pass
             else:
                 yield sample
-            period = period_s()
-            pause_s = period - time.monotonic() % period
-            await anyio.sleep(pause_s if pause_s > period / 2 else pause_s + period)
+            await anyio.sleep(until_shared(period_s(), time.monotonic()))
 
     async def deaths(self) -> AsyncGenerator[RoleDied, None]:
         """Each death of a process with a role while the leader lives; the feed ends with the leader."""
