@@ -21,7 +21,7 @@ from typing import NamedTuple
 import anyio
 
 from bench.harness import Measurement, bench
-from bench.peers import supervisord_folder
+from bench.peers import circus_folder, supervisord_folder
 from supervisor.edge.cgroup import CgroupRoot, find_cgroup_root
 from supervisor.edge.process import Household, SpawnPlan, Tree, become_subreaper, new_marker, spawn
 from supervisor.events import TreeEmptied
@@ -31,7 +31,6 @@ MANNERS = ("plain", "double-fork", "setsid", "daemonize", "ignore-term", "exit-f
 SEEDS = range(10)
 GROWN_S = 2.0
 LIMIT_S = 60.0
-CIRCUS = "circus==0.19.0"
 
 
 class Outcome(NamedTuple):
@@ -227,19 +226,6 @@ def by_circus(zoo: Zoo) -> Outcome | None:
     with daemon([str(folder / "circusd"), str(configuration)], (zoo.directory / "control").exists):
         stop = [*control, "stop", "--waiting"]
         return zoo.stopped_by(lambda: subprocess.run(stop, check=True, capture_output=True, timeout=LIMIT_S))
-
-
-def circus_folder() -> Path | None:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    venv = cache / "sglang-supervisor" / "peers" / CIRCUS.replace("==", "-")
-    if not (venv / "bin" / "circusctl").exists():
-        subprocess.run([sys.executable, "-m", "venv", venv], check=True)
-        command = [str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", CIRCUS]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            print(f"cannot install {CIRCUS}: {done.stderr.strip()[-300:]}; its column stays empty", file=sys.stderr)
-            return None
-    return venv / "bin"
 
 
 def write(path: Path, sections: dict[str, dict[str, str]]) -> None:

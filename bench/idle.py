@@ -1,4 +1,4 @@
-"""What the daemon costs while nothing happens, with eight healthy servers: memory, CPU, wake-ups."""
+"""What the daemon costs while nothing happens, with healthy servers: memory, CPU, wake-ups."""
 
 import contextlib
 import re
@@ -10,15 +10,16 @@ from typing import NamedTuple
 import psutil
 
 from bench.harness import Measurement, bench
-from bench.peers import supervisord_folder
-from bench.site import our_daemon, supervisord
+from bench.resting import resting_circus, resting_supervisord, resting_systemd
+from bench.site import our_daemon
 
-SERVERS = 8
+COUNTS = (1, 8, 64)
+BUDGETS = {8: (55.0, 0.5)}  # MiB and percent of a core, helpers counted in
 SETTLE_S = 15.0  # the GPU feed slows down once it has found out that there is nothing to see
 WATCH_S = 30.0
 MIB = 2**20
-PEER = "supervisord, as many sleepers"
 HELPER = "supervisor.edge"  # child processes that are ours, not the servers'
+PEERS = {"supervisord": resting_supervisord, "circus": resting_circus, "systemd": resting_systemd}
 
 
 class Cost(NamedTuple):
@@ -32,25 +33,25 @@ class Cost(NamedTuple):
 
 @bench("idle")
 def idle() -> Iterator[Measurement]:
-    folder = supervisord_folder()
-    with our_daemon(SERVERS) as (daemon, _socket):
-        ours = watch(daemon)
-    peer = None
-    if folder:
-        with supervisord(folder, SERVERS) as (process, _client):
-            peer = watch(process)
-    what = f"{SERVERS} healthy servers, with {ours.helpers} helper process{'es' * (ours.helpers != 1)}"
-    yield from compared(what, ours, peer, budgets=(55, 0.5))
+    for count in COUNTS:
+        with our_daemon(count) as (daemon, _socket):
+            ours = watch(daemon)
+        what = f"{count} healthy server{'s' * (count != 1)}, {ours.helpers} helper process{'es' * (ours.helpers != 1)}"
+        for name, rest in PEERS.items():
+            with rest(count) as process:
+                peer = watch(process) if process else None
+            yield from compared(what, ours, name, peer, BUDGETS.get(count, (None, None)))
 
 
 def compared(
-    what: str, ours: Cost, peer: Cost | None, budgets: tuple[float | None, float | None] = (None, None)
+    what: str, ours: Cost, name: str, peer: Cost | None, budgets: tuple[float | None, float | None] = (None, None)
 ) -> Iterator[Measurement]:
-    """The three figures of a cost beside supervisord's with as many sleepers."""
+    """The three figures of a cost beside those of a peer with as many sleepers."""
     memory, busy, wakes = (peer.memory_mib, peer.busy, peer.wakes) if peer else (None, None, None)
-    yield Measurement(f"PSS, {what}", "MiB", ours.memory_mib, PEER, memory, budget=budgets[0])
-    yield Measurement(f"idle CPU, {what}", "% core", ours.busy, PEER, busy, budget=budgets[1])
-    yield Measurement(f"wake-ups, {what}", "/s", ours.wakes, PEER, wakes)
+    beside = f"{name}, as many sleepers"
+    yield Measurement(f"PSS, {what}", "MiB", ours.memory_mib, beside, memory, budget=budgets[0])
+    yield Measurement(f"idle CPU, {what}", "% core", ours.busy, beside, busy, budget=budgets[1])
+    yield Measurement(f"wake-ups, {what}", "/s", ours.wakes, beside, wakes)
 
 
 def watch(daemon: psutil.Process, settle_s: float = SETTLE_S) -> Cost:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 SUPERVISORD = "supervisor==4.3.0"
+CIRCUS = "circus==0.19.0"
 ATHERIS = "atheris==3.0.0"
 SCHEMATHESIS = "schemathesis==4.32.5"
 PIPX = "pipx==1.18.4"
@@ -22,6 +23,11 @@ def supervisord_folder() -> Path | None:
     """
     # setuptools: Supervisor 4.3 still reads its version through pkg_resources where it finds it.
     return _folder(SUPERVISORD, "supervisorctl", "setuptools<81")
+
+
+def circus_folder() -> Path | None:
+    """The bin folder of circusd and circusctl."""
+    return _folder(CIRCUS, "circusctl")
 
 
 def schemathesis_folder() -> Path | None:
@@ -65,6 +71,5 @@ def _folder(requirement: str, program: str, *more: str) -> Path | None:
 
 
 if __name__ == "__main__":
-    sys.exit(
-        None in (supervisord_folder(), schemathesis_folder(), atheris_folder(), *router_folders(), *installer_folders())
-    )
+    folders = [supervisord_folder(), circus_folder(), schemathesis_folder(), atheris_folder()]
+    sys.exit(None in (*folders, *router_folders(), *installer_folders()))
