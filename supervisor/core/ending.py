@@ -96,7 +96,6 @@ class Ender:
 
     def evidence_over(self) -> None:
         """Kept or given up: a server judged dead has a short grace; one that was asked to stop has had its own."""
-        self._desk.timers.cancel(Timer.EVIDENCE)
         if self._desk.current().ending is EndKind.OPERATOR:
             self.kill()
         else:

@@ -82,7 +82,6 @@ class RestartBook:
 
     def charge(self, now: float) -> None:
         """A failure of another server that this one restarts together with."""
-        self._forget(now)
         self._failures.append(now)
         self.total += 1
 

@@ -14,15 +14,16 @@ from supervisor.core.history import History
 from supervisor.core.log.grammar import LogReader
 from supervisor.lines import LineCutter
 from supervisor.profile import facts, load_profile
+from tests.core.test_endcause import RESET
 from tests.core.test_server import LOADED, LOADING
 from tests.core.world import COMMAND, SETTINGS
 
 PROFILE = load_profile("sglang")
 
 
-def attempt(capacity_expected: int | None = None) -> Attempt:
+def attempt(capacity_expected: int | None = None, more: tuple[str, ...] = ()) -> Attempt:
     budgets = Budgets(SETTINGS, History([]))
-    one = Attempt(1, SETTINGS, PROFILE, facts(PROFILE, COMMAND), 0.0, budgets, capacity_expected)
+    one = Attempt(1, SETTINGS, PROFILE, facts(PROFILE, (*COMMAND, *more)), 0.0, budgets, capacity_expected)
     one.spawned(e.Spawned(1, 4711, log_path="/log"))
     return one
 
@@ -103,6 +104,12 @@ def test_one_that_was_ready_under_another_daemon_is_ready_and_its_failures_count
     assert again.health.opinion.readiness is Health.FAILURE
 
 
+def test_a_start_of_another_age_may_have_stages_that_nobody_knows() -> None:
+    again = attempt()
+    again.serve(10.0, replace(again.view(), stage="a stage of another version"))
+    assert again.stage_order() == 0
+
+
 def test_canaries_are_counted_in_a_row_and_told_by_what_came() -> None:
     one = attempt()
     one.canary(e.CanaryAnswered(1, None), 1.0)
@@ -140,6 +147,42 @@ def test_the_first_death_explains_the_leaders_end() -> None:
     assert one.summary() == "exited with status 1 after scheduler TP1 (pid 7) had ended"
 
 
+def ranks(*seen: tuple[str, str], logged: int = 3) -> Attempt:
+    """Three ranks in the log; of the processes each one's role and the rank in its title, the last one untitled."""
+    one = attempt()
+    log(one, 1.0, *(f"[2026-03-01 10:00:01 TP{at}] Load weight begin. avail mem=78.00 GB" for at in range(logged)))
+    samples = tuple(e.ProcessSample(10 + at, "S", role, rank) for at, (role, rank) in enumerate(seen))
+    one.sampled(e.TreeSampled(1, 0.0, 0, 0, processes=(*samples, e.ProcessSample(99, "S", "scheduler"))), 2.0)
+    return one
+
+
+@pytest.mark.parametrize(
+    ("one", "who"),
+    [
+        (ranks(("scheduler", "TP0"), ("scheduler", "TP1")), "scheduler TP2 (pid 99)"),
+        (ranks(("scheduler", "TP0"), ("detokenizer", ""), ("scheduler", "TP1")), "scheduler TP2 (pid 99)"),
+        (ranks(("scheduler", "DP0 TP0"), ("scheduler", "DP0 TP2")), "scheduler TP1 (pid 99)"),
+        (ranks(("scheduler", "TP0"), ("scheduler", "TP1"), ("scheduler", "")), "scheduler (pid 99)"),
+        (ranks(("scheduler", "TP0")), "scheduler (pid 99)"),
+        (ranks(("scheduler", "TP0"), ("scheduler", "TP1"), logged=2), "scheduler (pid 99)"),
+        (ranks(logged=1), "scheduler (pid 99)"),
+    ],
+)
+def test_who_died_without_a_title_is_the_one_rank_that_nobody_bears(one: Attempt, who: str) -> None:
+    assert one.role_died(e.RoleDied(1, 99, "scheduler", code=-9)) == who
+
+
+@pytest.mark.parametrize(("more", "cause"), [((), "external-termination"), (("--nnodes", "2"), "peer-rank-death")])
+def test_whom_the_survivors_miss_may_be_of_another_node(more: tuple[str, ...], cause: str) -> None:
+    one = attempt(more=more)
+    log(one, 5.0, *LOADING, *RESET.splitlines())
+    one.role_died(e.RoleDied(1, 12, "scheduler", "TP2", code=-9))
+    one.exited(e.Exited(1, -9), 6.0)
+    one.emptied(e.TreeEmptied(1, kernel_heard=True), 6.0)
+    one.end(EndKind.EXIT, "the leader exited")
+    assert one.conclude(6.0).cause == cause
+
+
 def test_a_report_of_the_kernel_that_names_a_process_outweighs_one_that_does_not() -> None:
     named, nameless = e.HostOomKilled(1, 7, "python", "kernel log"), e.HostOomKilled(1, source="memory.events")
     other = e.HostOomKilled(1, 8, "python", "kernel log")
@@ -154,6 +197,36 @@ def test_a_report_of_the_kernel_that_names_a_process_outweighs_one_that_does_not
         for now, event in enumerate(told):
             one.oom_killed(event, float(now))
         assert (one.oom, one.oom_at) == (kept, at)
+
+
+def test_an_oom_kill_counts_for_minutes_and_not_for_hours() -> None:
+    for later, cause in ((100.0, "host-oom-killed"), (3600.0, "external-termination")):
+        one = attempt()
+        one.oom_killed(e.HostOomKilled(1, 7, "python", "kernel log"), 9000.0)
+        one.exited(e.Exited(1, -9), 9000.0 + later)
+        one.emptied(e.TreeEmptied(1, kernel_heard=True), 9000.0 + later)
+        one.end(EndKind.EXIT, "the leader exited")
+        assert one.conclude(9000.0 + later).cause == cause
+
+
+def test_a_signal_that_we_were_asked_for_is_not_somebody_elses() -> None:
+    """What the log then says of it is its echo."""
+    for asked, cause in ((True, "external-termination"), (False, "external-termination")):
+        one = attempt()
+        log(one, 5.0, *LOADING)
+        if asked:
+            one.asked_signal(e.SignalRequested("uid 0", 15))
+        log(
+            one,
+            6.0,
+            "[2026-03-01 10:00:05] SIGTERM received. signum=15 frame=None. Draining requests and shutting down...",
+        )
+        one.exited(e.Exited(1, -15), 7.0)
+        one.end(EndKind.EXIT, "the leader exited")
+        told = one.conclude(7.0)
+        assert told.cause == cause
+        assert ("asked by uid 0" in told.evidence) is asked
+        assert ("SIGTERM received" in told.evidence) is not asked
 
 
 def test_what_ended_before_our_kill_was_not_ended_by_it() -> None:

@@ -44,6 +44,19 @@ def test_what_is_condemned_goes_through_evidence_term_and_kill() -> None:
     )
 
 
+def test_who_is_stopped_while_it_is_condemned_rests_because_somebody_stopped_it() -> None:
+    """Not for what it was condemned for, and with no restart told of that does not come."""
+    world = healthy(World(CALM))
+    world.ignores_term = True
+    condemned(world)
+    world.stop()
+    assert world.settle() is State.STOPPED
+    asked = world.facts_now.lifecycle.reason
+    assert asked.startswith("stop asked by ")
+    (incident,) = world.facts_now.incidents
+    assert incident.decision == f"rest: {asked}"
+
+
 def test_evidence_is_kept_once_for_an_attempt() -> None:
     world = condemned(healthy(World(CALM)))
     world.until(world.now + 4)
@@ -90,6 +103,48 @@ def test_who_survives_the_kill_is_named_with_what_he_keeps_from_others() -> None
     assert bare.facts_now.lifecycle.reason == (
         "cannot be killed: pid 7 (D, no wait channel); it stays until the kernel lets go"
     )
+
+
+def test_who_has_but_one_thing_keeps_that_from_others() -> None:
+    for settings, words in (
+        (replace(CALM, gpus=()), "it blocks port 30000 until"),
+        (replace(CALM, port=0), "it blocks GPU 0, 1 until"),
+    ):
+        world = healthy(World(settings))
+        world.unkillable = world.ignores_term = True
+        world.stop()
+        world.until(world.now + 150)
+        assert words in world.facts_now.lifecycle.reason
+
+
+def test_who_survives_the_kill_is_killed_again_and_again_until_the_kernel_lets_go() -> None:
+    world = healthy(World(CALM))
+    world.unkillable = world.ignores_term = True
+    world.stop()
+    world.until(world.now + 150)
+    before = len(world.done(a.KillTree))
+    world.until(world.now + 300)
+    assert world.state is State.QUARANTINED
+    assert len(world.done(a.KillTree)) >= before + 3
+    world.unkillable = False
+    world.until(world.now + 120)
+    assert world.state is State.STOPPED
+
+
+def test_while_it_is_being_ended_nobody_waits_for_its_start() -> None:
+    """No deadline of a phase is told beside an end, and what may live is not called starting."""
+    world = World(CALM)
+    world.start()
+    world.until(30)
+    world.tell(e.RoleDied(1, 9, "scheduler", "TP0", code=-11))
+    world.silent |= {a.KeepEvidence, a.KillTree}
+    world.until(world.now + CALM.fatal_grace_s + 0.01)
+    assert (world.state, world.facts_now.deadline) == (State.STOPPING, None)
+    other = World(CALM)
+    other.silent |= {a.Spawn, a.KillTree}
+    other.start()
+    other.until(CALM.spawn_limit_s + 2)
+    assert (other.state, other.facts_now.lifecycle.reason) == (State.STOPPING, "the spawn was never answered")
 
 
 def test_news_of_a_survivor_after_a_later_kill_has_succeeded_is_no_news() -> None:

@@ -44,6 +44,16 @@ def test_delays_double_up_to_the_maximum() -> None:
     assert delays == [5, 10, 20, 40, 80, 160, 300, 300, 300]
 
 
+def test_failures_older_than_the_window_cost_nothing() -> None:
+    """Nobody has asked for the budget meanwhile."""
+    it = book(budget=2, window_s=100.0, same_cause_limit=100)
+    for now in (0.0, 1.0):
+        assert it.decide(ending(at=now)).next is Next.BACKOFF
+    late = it.decide(ending(at=200.0))
+    assert (late.next, late.reason.rpartition("; ")[2]) == (Next.BACKOFF, "restart 1")
+    assert it.remaining(200.0) == 1
+
+
 def test_jitter_is_the_same_for_the_same_attempt_and_differs_between_servers() -> None:
     a, b = RestartBook("a", SETTINGS), RestartBook("b", SETTINGS)
     assert a.delay_s(3) == RestartBook("a", SETTINGS).delay_s(3)
