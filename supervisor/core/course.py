@@ -148,9 +148,10 @@ class Course:
             summary=attempt.summary(),
         )
         decision = self._desk.book.decide(ending)
-        if self._desk.next.next is Next.FATAL:
-            decision = self._desk.next  # a mate was given up meanwhile, and this one with it
-        self._desk.incidents.append(attempt.incident(now, f"{decision.next}: {decision.reason}"))
+        if self._desk.next.next is Next.FATAL or not self._desk.goal_up:
+            decision = self._desk.next  # a mate was given up meanwhile, and this one with it; or somebody stopped it
+        followed = held(self._desk, decision)
+        self._desk.incidents.append(attempt.incident(now, f"{followed.next}: {followed.reason}"))
         return decision
 
     def evidence(self, event: EvidenceKept) -> None:

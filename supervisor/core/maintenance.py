@@ -5,6 +5,7 @@ A request of a person is carried out all the same.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from supervisor.core.desk import Desk
@@ -14,6 +15,7 @@ from supervisor.core.watching import Watcher
 from supervisor.saved import SavedServer
 
 FACET = "maintenance"
+_COUNTED = re.compile(r"; restart \d+$")  # of a restart that does not come
 
 
 class Maintenance:
@@ -55,4 +57,4 @@ def held(desk: Desk, decision: Disposition) -> Disposition:
     """What follows a failure while paused: the start that the policy wants is left to `resume`."""
     if not desk.paused or not (decision.next is Next.BACKOFF or decision.by_itself):
         return decision
-    return Disposition(Next.REST, f"paused, so not started again: {decision.reason}", desk.now)
+    return Disposition(Next.REST, f"paused, so not started again: {_COUNTED.sub('', decision.reason)}", desk.now)

@@ -36,7 +36,10 @@ def test_a_paused_server_that_ends_is_started_by_resume() -> None:
     world.until(600)
     assert world.state is State.STOPPED
     assert world.facts_now.goal == "up"
-    assert world.facts_now.lifecycle.reason.startswith("paused, so not started again: exited with status 1")
+    reason = world.facts_now.lifecycle.reason
+    assert reason.startswith("paused, so not started again: exited with status 1")
+    assert "restart" not in reason
+    assert [one.decision for one in world.facts_now.incidents] == [f"rest: {reason}"]
     resume(world)
     world.until(620)
     assert (world.state, world.facts_now.attempt) == (State.RUNNING, 2)
