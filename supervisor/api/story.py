@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import msgspec
@@ -18,6 +19,7 @@ _PLAIN_VERDICTS = ("idle", "busy")
 _PAUSED = "nothing is killed or started by itself until sglctl resume."
 _TROUBLE = ("stalled", "dead", "degraded")
 _MUCH_OF_ITS_PATIENCE = 1 / 3  # a start that has been silent for so much of what it may be is worth a look
+_OUT_OF_USE = re.compile(r"\bGPU (\d+) is quarantined")
 _CAUSE_FIRST = ("stopped", "backoff", *GIVEN_UP)
 
 
@@ -56,7 +58,7 @@ def _silent(snapshot: ServerSnapshot, clock: Clock) -> bool:
 
 def _tell(snapshot: ServerSnapshot, clock: Clock, failure: Failure | None) -> Iterator[str]:
     brief = failure is not None and failure.brief
-    yield _head(snapshot, clock, told=failure is not None and not brief)
+    yield _head(snapshot, clock, told=failure is not None and not brief and _comes_from(snapshot, failure.incident))
     yield from _present(snapshot, clock)
     if snapshot.maintenance is not None:
         yield f"paused for {since(snapshot.maintenance.since, clock)} ({snapshot.maintenance.reason}): {_PAUSED}"
@@ -75,6 +77,12 @@ def _tell(snapshot: ServerSnapshot, clock: Clock, failure: Failure | None) -> It
     yield from _next(snapshot, clock)
     if failure is not None and brief:
         yield mention(failure.incident, clock)
+
+
+def _comes_from(snapshot: ServerSnapshot, incident: IncidentView) -> bool:
+    """Whether a server was given up for a failure itself, and not for what came after it: a GPU out of use, a mate."""
+    decided = incident.decision.partition(": ")[2]
+    return snapshot.lifecycle.value not in GIVEN_UP or snapshot.lifecycle.reason.startswith(decided)
 
 
 def _stopped(snapshot: ServerSnapshot, clock: Clock) -> Iterator[str]:
@@ -188,8 +196,18 @@ def _next(snapshot: ServerSnapshot, clock: Clock) -> Iterator[str]:
             yield f"next: {waits}"
         case "reclaiming" if snapshot.turn:
             yield f"next: starts by itself when its turn comes; {waits}"
+        case "reclaiming" if snapshot.goal == "up":
+            who = " (sglctl gpus tells whose memory it is)" if snapshot.gpus else ""
+            yield f"next: goes on by itself when they are free{who}; {waits}"
+        case "draining" | "stopping" | "reclaiming" if snapshot.goal == "down":
+            yield f"next: stays stopped; sglctl wait {snapshot.name} --for stopped returns when nothing is left of it."
+        case "draining" | "stopping":
+            yield f"next: once nothing is left of it, it starts again, or is given up if that cannot help; {waits}"
         case "stopped" if _at_wish(snapshot):
             yield f"next: nothing, until somebody starts it: sglctl start {snapshot.name}"
+        case "quarantined" if gpus := dict.fromkeys(_OUT_OF_USE.findall(snapshot.lifecycle.reason)):
+            freed = ", ".join(f"sglctl gpu release {gpu}" for gpu in gpus)
+            yield f"next: nothing, until it has its devices back ({freed}) and somebody starts it: sglctl start NAME"
         case "fatal" | "quarantined":
             yield f"next: nothing, until somebody starts it: sglctl start {snapshot.name}"
         case _:

@@ -10,6 +10,7 @@ import msgspec
 
 from supervisor.events import DeviceMemorySampled, EngineSampled, ProcessSample, TreeSampled
 from supervisor.snapshot import VoteView
+from supervisor.units import format_bytes
 
 ACTIVE_CORES = 0.2  # of a core, over the whole tree: idle servers were seen at 0.03 (SGLang 0.5.23, --sleep-on-idle)
 ACTIVE_BYTES_S = 1e6
@@ -127,7 +128,7 @@ class Vitals:
         """Each signal's word."""
         cores = f"{self.cores:.1f} cores" if self.cores is not None else "no two looks yet"
         rate = f"{(self.read_bytes_s or 0) / 1e6:.0f} MB/s read" if self.known else "no two looks yet"
-        held = f"{self._device_bytes / 2**30:.1f} GiB held" if self._device_bytes is not None else "not seen"
+        held = f"{format_bytes(self._device_bytes)} held" if self._device_bytes is not None else "not seen"
         return (
             _vote("cpu", self.cpu_at, now, cores, known=self.known),
             _vote("io", self.io_at, now, rate, known=self.known),

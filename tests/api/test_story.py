@@ -275,7 +275,40 @@ def test_a_stop_under_way_tells_its_step_and_its_reason() -> None:
     assert sentences(ending, NOW) == (
         "kimi is STOPPING (keeping evidence for 3 s); it is wanted up.",
         f"stopping for 3 s: {STALLED}.",
+        "next: once nothing is left of it, it starts again, or is given up if that cannot help; "
+        "sglctl wait kimi returns when it is healthy.",
     )
+
+
+@pytest.mark.parametrize("state", ["draining", "stopping", "reclaiming"])
+def test_who_is_stopped_while_it_ends_stays_so(state: str) -> None:
+    told = sentences(snapshot("kimi", state, goal="down"), NOW)
+    assert told[-1] == "next: stays stopped; sglctl wait kimi --for stopped returns when nothing is left of it."
+
+
+@pytest.mark.parametrize("gpus", [(), (0, 1)])
+def test_who_waits_for_its_devices_says_where_to_look(gpus: tuple[int, ...]) -> None:
+    told = sentences(snapshot("kimi", "reclaiming", goal="up", gpus=gpus), NOW)
+    who = " (sglctl gpus tells whose memory it is)" if gpus else ""
+    assert told[-1] == f"next: goes on by itself when they are free{who}; sglctl wait kimi returns when it is healthy."
+
+
+def test_a_server_without_its_devices_says_so_first_and_how_it_gets_them_back() -> None:
+    """Its attempt's failure, with a cause and a remedy of its own, is not why it is down."""
+    held = "9.7 GB held by nobody for 60 s: reset it, or sglctl gpu release 1"
+    lifecycle = FacetView("quarantined", 940.0, f"GPU 1 is quarantined: {held}; GPU 3 is quarantined: {held}")
+    out = snapshot("kimi", "quarantined", goal="up", attempt=3, lifecycle=lifecycle)
+    told = sentences(out, NOW, Failure(STALL))
+    assert told[0] == f"kimi is FATAL (quarantined: {lifecycle.reason}); it is wanted up."
+    assert told[-1] == (
+        "next: nothing, until it has its devices back (sglctl gpu release 1, sglctl gpu release 3) and somebody starts "
+        "it: sglctl start kimi"
+    )
+    by_cause = FacetView("quarantined", 940.0, STALLED)
+    failed = msgspec.structs.replace(STALL, decision=f"quarantine: {STALLED}")
+    told = sentences(msgspec.structs.replace(out, lifecycle=by_cause), NOW, Failure(failed))
+    assert told[0] == "kimi is FATAL (quarantined for 1 m); it is wanted up."
+    assert told[-1] == "next: nothing, until somebody starts it: sglctl start kimi"
 
 
 def test_routers_are_told_with_their_reasons() -> None:

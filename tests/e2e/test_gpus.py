@@ -90,7 +90,7 @@ def test_memory_of_nobody_puts_the_device_out_and_a_release_brings_it_back(host:
     host.nvml.write()
     host.ctl("start", "kimi")
     reason = host.wait_for("kimi", "lifecycle", "quarantined")["reason"]
-    assert reason.startswith("GPU 2 is quarantined: 9216 MiB held by nobody for ")
+    assert reason.startswith("GPU 2 is quarantined: 9.7 GB held by nobody for ")
     assert "GPU 2: quarantined since" in host.ctl("gpus").stdout
     assert host.ctl("wait", "kimi").returncode == 1
 

@@ -28,12 +28,13 @@ from supervisor.devices import (
     pci_address,
     xid_table,
 )
+from supervisor.units import format_bytes
 
 __all__ = ["Claim", "Culprit", "DeviceBook", "Finding", "Lease", "LeaseRefused", "Rules"]
 
 
 HARDWARE_FAULT = "gpu-hardware-fault"  # of the classes of causes
-_NOBODYS = "MiB held by nobody"
+_NOBODYS = "held by nobody"
 SAME_XID_S = 2.0  # the driver's event set and the kernel's log tell of one Xid within this time
 
 
@@ -241,8 +242,8 @@ class DeviceBook:
             return None
         if device.quarantine is not None and _NOBODYS in device.quarantine.reason:
             return None  # said already; that it lasts is no news
-        held = device.accounts[0].excess >> 20
-        text = f"{held} {_NOBODYS} for {now - since:.0f} s: reset the GPU, or release it"
+        held = format_bytes(device.accounts[0].excess)
+        text = f"{held} {_NOBODYS} for {now - since:.0f} s: reset it, or sglctl gpu release {index}"
         return device.put_out(Complaint(UNATTRIBUTED, text), now)
 
     def _standing(self, device: Device) -> Standing:

@@ -310,7 +310,7 @@ def test_memory_that_nobody_holds_is_waited_for_and_then_the_device_is_out() -> 
     machine.look()
     (record,) = machine.give_up()
     assert (record.device, record.uuid, record.kind) == (0, "GPU-0", "unattributed")
-    assert record.reason == "9216 MiB held by nobody for 60 s: reset the GPU, or release it"
+    assert record.reason == "9.7 GB held by nobody for 60 s: reset it, or sglctl gpu release 0"
     finding = machine.check()
     assert (finding.clean, finding.quarantined) == (False, (0,))
 
@@ -691,7 +691,7 @@ def test_a_release_learns_the_baseline_even_of_a_leased_device() -> None:
     machine.book.lease("kimi", GpuPlan(indices=(0,)))
     machine.look(gpu(0, 500 * MIB), times=90)
     machine.check()
-    assert "500 MiB held by nobody" in machine.view().reason
+    assert "524 MB held by nobody" in machine.view().reason
     assert machine.book.release(0)
     assert machine.view().baseline == 500 * MIB
     machine.look(gpu(0, 500 * MIB), times=2)
