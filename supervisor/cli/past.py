@@ -9,7 +9,7 @@ from supervisor.cli import codes
 from supervisor.cli.connection import RefusedError
 from supervisor.cli.duration import short
 from supervisor.cli.reading import event_line, segment
-from supervisor.cli.text import as_json, clean, complain, local, say, width, wrapped
+from supervisor.cli.text import as_json, clean, complain, fitted, local, say, width, wrapped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from supervisor.cli.connection import Client
 
-_COLUMNS = ("  phase", "silent", "idle", "in all", "median", "max silence", "starts", "from")
+_COLUMNS = ("  phase", "silent", "idle", "in all", "median", "longest", "runs", "from")  # longest: of its silences
 _EVENTS_TOLD = 3  # the sentences and these fit a screen; `sglctl events` has them all
 
 
@@ -135,7 +135,8 @@ def _print_bundles(found: list[Any], options: Namespace) -> None:
         state = "" if one["complete"] else "  (incomplete)"
         cause = one.get("cause", "")
         reason = clean(f"{cause}: {one['reason']}" if cause else one["reason"])
-        say(f"{one['attempt']:>6}  {at}  {len(one['files']):>3} files  {one['bytes'] / 1e6:6.1f} MB  {reason}{state}")
+        line = f"{one['attempt']:>6}  {at}  {len(one['files']):>3} files  {one['bytes'] / 1e6:6.1f} MB  {reason}{state}"
+        say(fitted(line, width(sys.stdout)) if sys.stdout.isatty() else line)
 
 
 def _save(client: Client, target: str, path: str) -> int:

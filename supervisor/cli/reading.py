@@ -20,6 +20,7 @@ from supervisor.cli.text import (
     plain_name,
     say,
     width,
+    wrapped,
 )
 
 TYPE_CHECKING = False
@@ -53,6 +54,8 @@ def status(client: Client, options: Namespace) -> int:
         _print_rows(shown, unknown)
         if sys.stdout.isatty() and answer.get("starts"):
             say(starts_line(answer["starts"]))
+        if sys.stdout.isatty() and (advice := _advice(shown)):
+            say(advice)
         for problem in filter(None, (answer.get("state_problem"), answer.get("unanswered"))):
             complain(f"WARNING: {problem}")
     for name in unknown:
@@ -61,6 +64,15 @@ def status(client: Client, options: Namespace) -> int:
         return codes.UNKNOWN
     bad = any(not server["healthy"] if options.check else server["state"] in _DOWN for server in shown)
     return codes.NOT_RUNNING if bad else codes.OK
+
+
+def _advice(shown: list[Any]) -> str:
+    """The next command, where nothing more happens by itself: a row has no room for it, nor may a script find it there.
+
+    Of many the first: one is looked at after the other.
+    """
+    down = [server["name"] for server in shown if server["state"] in ("FATAL", "EXITED")]
+    return f"what is down, and what to do about it: sglctl why {clean(down[0])}" if down else ""
 
 
 def starts_line(starts: Any) -> str:
@@ -221,7 +233,7 @@ def events(client: Client, options: Namespace) -> int:
     if options.since is not None:
         query.append(f"since={options.since}")
     for event in client.get("/v1/events?" + "&".join(query))["events"]:
-        say(as_json(event) if options.json else event_line(event))
+        _say_event(event, options)
     return codes.OK
 
 
@@ -232,7 +244,7 @@ def _follow_events(client: Client, target: str, options: Namespace) -> int:
         since = "" if seen is None else f"&since={seen}"
         try:
             for event in _parsed(client.stream(target + since, forever=True, accept="text/event-stream")):
-                say(as_json(event) if options.json else event_line(event))
+                _say_event(event, options)
                 sys.stdout.flush()
                 seen = event["id"]
         except KeyboardInterrupt:
@@ -241,6 +253,14 @@ def _follow_events(client: Client, target: str, options: Namespace) -> int:
             client.find_again()
         else:
             raise RefusedError(503, "the daemon ended the stream")
+
+
+def _say_event(event: Any, options: Namespace) -> None:
+    """A line each; on a terminal broken between words, for a reason may be several sentences."""
+    line = as_json(event) if options.json else event_line(event)
+    columns = 0 if options.json or not sys.stdout.isatty() else width(sys.stdout)
+    for part in wrapped(line, columns, 4) if columns else (line,):
+        say(part)
 
 
 def _parsed(pieces: Iterator[bytes]) -> Iterator[Any]:

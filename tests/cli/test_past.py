@@ -73,6 +73,27 @@ async def test_why_is_wrapped_at_words_on_a_terminal(sglctl: Sglctl, control: Fa
     assert max(map(len, (await sglctl("why", "kimi")).out.splitlines())) > 100, "a pipe gets whole sentences"
 
 
+async def test_what_happened_fits_a_terminal(sglctl: Sglctl, control: FakeControl, socket_path: str) -> None:
+    reason = "stalled in verify-graph: no progress for 95 s, 90 s are allowed; never silent for more than 31 s"
+    await control.record("kimi", "backoff", reason)
+    lines = await on_terminal(socket_path, "events", columns=80)
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith("2025-11-29 12:40:01.000Z  kimi")
+    assert lines[1].startswith("    ")
+    assert reason in " ".join(line.strip() for line in lines)
+    assert (await sglctl("events")).out.count("\n") == 1, "a pipe gets a line each"
+
+
+async def test_where_nothing_more_happens_a_terminal_gets_the_next_command(
+    sglctl: Sglctl, control: FakeControl, socket_path: str
+) -> None:
+    assert len(await on_terminal(socket_path, "status", columns=80)) == 2
+    await control.put(snapshot("kimi", "fatal"))
+    lines = await on_terminal(socket_path, "status", columns=80)
+    assert lines[-1] == "what is down, and what to do about it: sglctl why kimi"
+    assert len((await sglctl("status")).out.splitlines()) == len(lines) - 1, "a script gets the rows alone"
+
+
 async def on_terminal(socket_path: str, *words: str, columns: int) -> list[str]:
     """The lines of the command on a terminal so wide."""
     ours, theirs = pty.openpty()
@@ -102,9 +123,9 @@ async def test_deadlines_are_explained(sglctl: Sglctl, control: FakeControl) -> 
     start = StartupView("weights", "weights", 103.0)
     await control.put(snapshot("kimi", "starting", deadlines=views, start=start))
     assert (await sglctl("deadlines", "kimi")).out.splitlines() == [
-        "  phase         silent    idle      in all  median  max silence  starts  from",
-        "  verify-graph  1 m 35 s  1 m 35 s  15 m    31 s    20 s         4       learned",
-        "> weights       5 m       1 m       40 m    30 s    9 s          2       profile*",
+        "  phase         silent    idle      in all  median  longest  runs  from",
+        "  verify-graph  1 m 35 s  1 m 35 s  15 m    31 s    20 s     4     learned",
+        "> weights       5 m       1 m       40 m    30 s    9 s      2     profile*",
         "* what was learned is only observed yet",
     ]
     told = json.loads((await sglctl("deadlines", "kimi", "--json")).out)
