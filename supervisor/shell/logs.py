@@ -44,7 +44,7 @@ def configure(
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=False),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     # No rich tracebacks: every daemon would pay for rich (`python -m bench.prices rich.console`).
     coloured = structlog.dev.ConsoleRenderer(colors=True, exception_formatter=structlog.dev.plain_traceback)
