@@ -1,8 +1,9 @@
-"""Durations, byte counts and whole numbers as people write them and read them in a message."""
+"""Durations, sizes, whole numbers and signals as people write them and read them in a message."""
 
 from __future__ import annotations
 
 import re
+import signal
 from itertools import pairwise
 
 MAX_DIGITS = 18  # fits 64 bits; Python itself refuses to read more than 4300 digits, with an exception
@@ -80,3 +81,13 @@ def format_bytes(count: float) -> str:
             break
         size, unit = size / 1000, larger
     return f"{size:.0f} {unit}" if unit == "B" or abs(size) >= 99.95 else f"{size:.1f} {unit}"
+
+
+def is_signal(name: str) -> bool:
+    """Whether there is a signal of that name, written as TERM."""
+    return f"SIG{name}" in signal.Signals.__members__
+
+
+def signal_number(name: str) -> int:
+    """Of a name that there is."""
+    return signal.Signals[f"SIG{name}"].value

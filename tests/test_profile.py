@@ -79,6 +79,7 @@ def test_an_unknown_key_is_refused_with_its_path() -> None:
         ({"rules": ({"name": "r", "pattern": "(?P<x>a)(?P=x)"},)}, "linear time"),
         ({"rules": ({"name": "r", "pattern": "a++"},)}, "linear time"),
         ({"rules": ({"name": "r", "pattern": "(?>a)"},)}, "linear time"),
+        ({"stop": {"signal": "SIGTERM"}}, "no signal 'SIGTERM'"),
         ({"signatures": ({"name": "s", "cause": "nothing"},)}, "unknown cause 'nothing'"),
         ({"signatures": ({"name": "s", "cause": "healthy", "pattern": ".*x"},)}, "begins with a wildcard"),
         ({"signatures": ({"name": "s", "cause": "healthy", "pattern": "(?is).*?x"},)}, "begins with a wildcard"),

@@ -11,7 +11,6 @@ _LIMIT = 'such as "90s", for all names together: then exit 5; no limit unless to
 _ONE = "a server; g:GROUP: one after another of the group's"
 _NAMED = "servers, groups as g:GROUP, or all of them"
 _SOME = "servers, or groups as g:GROUP; all unless told"
-_UNTIL = "what to wait for; healthy unless told"
 _DRAIN_END = "then it is killed, and this exits 5"
 
 

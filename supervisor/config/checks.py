@@ -6,7 +6,6 @@ import grp
 import os
 import pwd
 import re
-import signal
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from supervisor.config.names import EVERYBODY, name_problem
 from supervisor.config.reader import Problems, join, nearest, shown
 from supervisor.config.web import header_problems, is_address
 from supervisor.profile import Profile, ProfileError, facts, load_profile, profile_names
+from supervisor.units import is_signal
 
 SOCKET_PATH_BYTES = 107  # sun_path of unix(7) without the terminating NUL
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -174,7 +174,7 @@ def _meant(name: str, known: Sequence[str]) -> str:
 
 
 def _policy(server: ServerConfig) -> Iterator[tuple[str, str]]:
-    if f"SIG{server.stop.signal}" not in signal.Signals.__members__:
+    if server.stop.signal is not None and not is_signal(server.stop.signal):
         yield "stop.signal", f'expected a signal such as "TERM", got {shown(server.stop.signal)}'
     if server.restart.backoff_max_s < server.restart.backoff_s:
         yield "restart.backoff_max", "is shorter than restart.backoff"

@@ -6,7 +6,6 @@ Attributes carry units (`grace_s`); the key in the file does not (`grace = "90s"
 from __future__ import annotations
 
 import enum
-import signal
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -60,21 +59,16 @@ class GpuPlan(msgspec.Struct, frozen=True):
 
 
 class StopConfig(msgspec.Struct, frozen=True):
-    """How a server is ended: signal, grace (None = the profile's), then the whole tree is killed.
+    """How a server is ended: signal, grace, then the whole tree is killed; None = the profile's.
 
     `evidence`: of what outlives its grace the evidence is kept first.
     """
 
-    signal: str = "TERM"
-    grace_s: Duration = msgspec.field(default=90.0, name="grace")
-    startup_grace_s: Duration = msgspec.field(default=5.0, name="startup_grace")
+    signal: str | None = None
+    grace_s: Duration | None = msgspec.field(default=None, name="grace")
+    startup_grace_s: Duration | None = msgspec.field(default=None, name="startup_grace")
     freeze: bool = False
     evidence: bool = False
-
-    @property
-    def signal_number(self) -> int:
-        """The number behind the name, which the loader has checked."""
-        return signal.Signals[f"SIG{self.signal}"].value
 
 
 class PhaseDeadline(msgspec.Struct, frozen=True):

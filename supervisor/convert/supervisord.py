@@ -169,9 +169,9 @@ def _directory(text: str | None, here: Path) -> str | None:
 
 
 def _stop(options: Options) -> StopConfig:
-    default, wait = StopConfig(), options.get("stopwaitsecs", whole)
-    grace_s = default.grace_s if wait is None else float(max(wait, 0))
-    return StopConfig(signal=options.get("stopsignal", signal_name) or default.signal, grace_s=grace_s)
+    wait = options.get("stopwaitsecs", whole)
+    grace_s = None if wait is None else float(max(wait, 0))
+    return StopConfig(signal=options.get("stopsignal", signal_name), grace_s=grace_s)
 
 
 def _restart(options: Options) -> RestartConfig:

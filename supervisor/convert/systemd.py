@@ -32,7 +32,6 @@ _TIME_UNITS_S = {
 }  # fmt: skip
 _SIZES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _SPAN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*([A-Za-z]*)", re.ASCII)
-_YES = ("1", "yes", "y", "true", "t", "on")
 
 # What a unit may say and no server has, with what is there instead. Everything else is named, too, as not carried over.
 _INSTEAD = {
@@ -175,11 +174,11 @@ def _with_places(draft: Draft, unit: Unit) -> Draft:
 
 
 def _stop(unit: Unit) -> StopConfig:
-    default = StopConfig()
-    given = unit.last("TimeoutStopSec") or unit.last("TimeoutSec")
-    grace_s = default.grace_s if given is None else _seconds(given, "TimeoutStopSec")
-    name = signal_name(unit.last("KillSignal") or default.signal, "KillSignal")
-    return StopConfig(signal=name, grace_s=default.grace_s if grace_s is None else grace_s)
+    timeout, signal = unit.last("TimeoutStopSec") or unit.last("TimeoutSec"), unit.last("KillSignal")
+    return StopConfig(
+        signal=signal_name(signal, "KillSignal") if signal else None,
+        grace_s=_seconds(timeout, "TimeoutStopSec") if timeout is not None else None,
+    )
 
 
 def _restart(unit: Unit) -> RestartConfig:

@@ -6,6 +6,7 @@ import re
 import signal
 
 from supervisor.convert.draft import ConversionError
+from supervisor.units import is_signal
 
 NAME_MAX = 64
 
@@ -26,7 +27,7 @@ def signal_name(text: str, place: str) -> str:
     if re.fullmatch(r"[0-9]{1,3}", word, re.ASCII) and int(word) in {one.value for one in signal.Signals}:
         return signal.Signals(int(word)).name.removeprefix("SIG")
     name = word.removeprefix("SIG")
-    if f"SIG{name}" not in signal.Signals.__members__:
+    if not is_signal(name):
         raise ConversionError(f"{place}: {text[:40]!r} is no signal")
     return name
 

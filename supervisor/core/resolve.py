@@ -20,6 +20,7 @@ from supervisor.core.settings import (
     StopSettings,
 )
 from supervisor.profile import CommandFacts, PhaseRule, Profile
+from supervisor.units import signal_number
 
 # Memory that nobody gives back is the device's trouble first: its quarantine is decided before the server's.
 _DEVICE_FIRST_S = 15.0
@@ -51,7 +52,7 @@ def resolve(
         autostart=config.autostart,
         deadlines=_deadlines(config, profile),
         readiness=_readiness(config, profile),
-        stop=_stop(config, leave_limit_s),
+        stop=_stop(config, profile, leave_limit_s),
         restart=_restart(config, profile),
         serving=_serving(config),
         detectors=DetectorSettings(**msgspec.structs.asdict(config.detectors)),
@@ -87,12 +88,12 @@ def _readiness(config: ServerConfig, profile: Profile) -> ReadinessSettings:
     )
 
 
-def _stop(config: ServerConfig, leave_limit_s: float) -> StopSettings:
-    own = config.stop
+def _stop(config: ServerConfig, profile: Profile, leave_limit_s: float) -> StopSettings:
+    own, rule = config.stop, profile.stop
     return StopSettings(
-        grace_s=own.grace_s,
-        startup_grace_s=own.startup_grace_s,
-        signal=own.signal_number,
+        grace_s=own.grace_s if own.grace_s is not None else rule.grace_s,
+        startup_grace_s=own.startup_grace_s if own.startup_grace_s is not None else rule.startup_grace_s,
+        signal=signal_number(own.signal if own.signal is not None else rule.signal),
         evidence=own.evidence,
         leave_limit_s=leave_limit_s,
     )

@@ -14,6 +14,7 @@ import msgspec
 
 from supervisor.profile.parts import Cause, Include, Profile, Signature
 from supervisor.profile.place import find, folders, own_folder
+from supervisor.units import is_signal
 
 # `.*?X` searched for costs the square of the line's length when X is not in it (26 s for one 19 kB line of arguments)
 _LEADING_WILDCARD = re.compile(r"(?:\(\?[a-z]+\))?(?:\.[*+]|\(\?:\.[*+])")
@@ -97,6 +98,8 @@ def check(profile: Profile) -> None:
         for phase in (rule.enter, rule.leave, rule.again, rule.draft):
             if phase not in phases | {""}:
                 raise ProfileError(f"profile {profile.name}: rule {rule.name!r} names an unknown phase {phase!r}")
+    if not is_signal(profile.stop.signal):
+        raise ProfileError(f"profile {profile.name}: [stop] has no signal {profile.stop.signal!r}: write TERM or INT")
     causes = {cause.name for cause in profile.causes}
     names = {signature.name for signature in profile.signatures} | {""}
     for signature in profile.signatures:

@@ -75,7 +75,7 @@ def test_what_the_daemon_consults_is_live() -> None:
     assert keys == (
         KeyChange("autostart", True, False, "live"),
         KeyChange("deadlines.weights", None, {"stall": 60, "limit": None}, "live"),
-        KeyChange("stop.grace", StopConfig().grace_s, 45, "live"),
+        KeyChange("stop.grace", None, 45, "live"),
     )
     assert not ServerChange("kimi", "changed", keys).restart_needed
 

@@ -95,7 +95,7 @@ def test_every_kind_of_value_is_read(loaded: Loaded) -> None:
     assert server.on_foreign is OnForeign.KILL_SAME_USER
     assert server.memory_tolerance_bytes == 2**30
     assert (server.readiness.timeout_s, server.readiness.interval_s) == (25, 0.5)
-    assert (server.stop.signal_number, server.stop.freeze, server.stop.evidence) == (2, True, True)
+    assert (server.stop.signal, server.stop.freeze, server.stop.evidence) == ("INT", True, True)
     assert server.log.size_bytes == 5 * 10**9
 
 

@@ -10,6 +10,8 @@ from supervisor.api.operation import Call
 from supervisor.api.supervisord.codec import FaultCode, FaultError, xml_text
 from supervisor.api.supervisord.processes import START_SETTLE_S
 from supervisor.config import ConfigError, ServerConfig, mask_command
+from supervisor.profile import load_profile
+from supervisor.units import signal_number
 
 PRIORITY = 999  # supervisord's default
 
@@ -72,7 +74,7 @@ def _config_info(server: ServerConfig, *, in_use: bool) -> dict[str, Any]:
         "uid": server.user or "none",
         "group_prio": PRIORITY,
         "process_prio": PRIORITY,
-        "stopsignal": server.stop.signal_number,
+        "stopsignal": signal_number(server.stop.signal or load_profile(server.engine).stop.signal),
         "redirect_stderr": True,
         "startretries": server.restart.budget,
         "startsecs": int(START_SETTLE_S),
