@@ -8,12 +8,11 @@ import sys
 import threading
 from collections.abc import Sequence
 
-import anyio
-
 from supervisor import __version__
 from supervisor.config import Config, ConfigError, load, understand
 from supervisor.shell import clock, logs
-from supervisor.shell.daemon import Daemon, StartupProblem
+from supervisor.shell.daemon import Daemon
+from supervisor.shell.startup import StartupProblem, run_until_ended
 from supervisor.shell.upgrade.books import Upgrades
 from supervisor.shell.upgrade.handover import Handover, received
 from supervisor.shell.upgrade.trial import own_command
@@ -80,22 +79,11 @@ def _leave_stuck(status: int) -> None:
 def serve_until_ended(daemon: Daemon, left: Handover | None = None) -> int:
     """Run a daemon in this process; the exit status."""
     try:
-        anyio.run(daemon.run)
-    except BaseExceptionGroup as group:
-        problems, bugs = group.split(StartupProblem)
-        if bugs is not None:
-            raise bugs from None
-        return _cannot_start(problems, left)
+        run_until_ended(daemon.run)
     except StartupProblem as problem:
-        return _cannot_start(problem, left)
+        sys.stderr.write(f"sglsup: {problem}\n")
+        return _refused(left)
     return 0
-
-
-def _cannot_start(problem: BaseException | None, left: Handover | None) -> int:
-    while isinstance(problem, BaseExceptionGroup):
-        problem = problem.exceptions[0]
-    sys.stderr.write(f"sglsup: {problem}\n")
-    return _refused(left)
 
 
 def _refused(left: Handover | None) -> int:

@@ -23,9 +23,10 @@ from supervisor.config import Config
 from supervisor.config.model import port_of
 from supervisor.lines import printable
 from supervisor.shell import logs
-from supervisor.shell.daemon import Daemon, StartupProblem
+from supervisor.shell.daemon import Daemon
 from supervisor.shell.report import Above, JsonReport, LiveReport, Report, Screen
 from supervisor.shell.single import Place, Wish, configure, devices_of, problems
+from supervisor.shell.startup import StartupProblem, run_until_ended
 from supervisor.snapshot import ServerSnapshot
 from supervisor.threads import Threads
 from supervisor.units import parse_duration
@@ -74,14 +75,11 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"sglsup run: {told}\n")
     run = Run(config, _report(), once=options.once)
     try:
-        outcome = anyio.run(run.run)
+        outcome = run_until_ended(run.run)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    except BaseExceptionGroup as group:
-        expected, bugs = group.split(StartupProblem)
-        if bugs is not None or expected is None:
-            raise
-        return _refuse(_first_line(expected))
+    except StartupProblem as problem:
+        return _refuse(str(problem))
     if outcome.reason:
         with contextlib.suppress(OSError):  # a terminal that was closed
             sys.stderr.write(f"sglsup run: {outcome.reason}\n")
@@ -109,12 +107,6 @@ def _report() -> Report:
 def _refuse(why: str) -> int:
     sys.stderr.write(f"sglsup run: {why}\n")
     return EXIT_USAGE
-
-
-def _first_line(problem: BaseException) -> str:
-    while isinstance(problem, BaseExceptionGroup):
-        problem = problem.exceptions[0]
-    return str(problem)
 
 
 # --- the run ---------------------------------------------------------------------------------------------------------

@@ -173,14 +173,12 @@ class Answers:
         """Facts about the daemon."""
         daemon = self._parts.config.daemon
         return DaemonInfo(
-            *(
-                __version__,
-                os.getpid(),
-                self._parts.started.wall,
-                self._parts.config_path,
-                daemon.state_dir,
-                daemon.log_dir,
-            ),
+            __version__,
+            os.getpid(),
+            self._parts.started.wall,
+            self._parts.config_path,
+            daemon.state_dir,
+            daemon.log_dir,
             log_path=daemon.log_file or "",
             upgrades=self._parts.upgrades.number,
             upgrade_problem=self._parts.upgrades.problem,

@@ -46,6 +46,7 @@ class Host:
     fleet: FleetKeeper
     evidence_dir: Path = field(default=Path())
     records_exits: bool = False  # the kernel tells an exit status to the parent alone
+    places: dict[str, str] = field(default_factory=dict)  # paths of cgroups, by which the owner of a process is found
     kernel_heard: bool = False  # the kernel's log is read: what it does not tell has not happened
     ports: PortBook = field(default_factory=PortBook)
     routing: Routing = field(default_factory=Routing)

@@ -6,16 +6,25 @@ import structlog
 
 from supervisor.config import ConfigError, Differences
 from supervisor.shell.changes import Changes
+from supervisor.shell.pulse import PulseKeeper
+from supervisor.shell.service import Service
 
 log = structlog.get_logger()
 
 BY = "SIGHUP"
 
 
-async def reload(changes: Changes) -> bool:
+async def reload(changes: Changes, pulse: PulseKeeper, service: Service) -> None:
+    """systemd waits for it. What was in force stays when the file cannot be used."""
+    service.reloading()
+    pulse.read_config(usable=await _reread(changes))
+    service.ready()
+
+
+async def _reread(changes: Changes) -> bool:
     """Nobody who reloads a daemon wants to wait an hour for its servers: restarts are left to `sglctl update`.
 
-    False when the file cannot be used: what was in force stays.
+    False when the file cannot be used.
     """
     try:
         _tell(await changes.reread())

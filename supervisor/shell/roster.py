@@ -6,7 +6,7 @@ one is to a new daemon: same record, same tree, same log; its tasks end in betwe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, MutableMapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
@@ -83,13 +83,11 @@ class Roster:
         self,
         host: Host,
         states: StateStore,
-        places: MutableMapping[str, str],
         announce: Callable[[str, Announce], None],
         observe: Callable[[ServerSnapshot], None],
     ) -> None:
         self._host = host
         self._states = states
-        self._places = places  # paths of cgroups, by which the owner of a process is found
         self._announce = announce
         self._observe = observe
         self._seats: dict[str, Seat] = {}
@@ -261,7 +259,7 @@ class Roster:
         server = Server(settings, profile, known, clock.monotonic(), last, learnt)
         seat = Seat(config, profile, known, ServerLoop(server, self._host, self._announce, self._save))
         if self._host.cgroups is not None:
-            self._places[self._host.cgroups.server(config.name).path] = config.name
+            self._host.places[self._host.cgroups.server(config.name).path] = config.name
         await self._tasks.start(self._occupy, seat, inherited, name=f"{config.name}: server")
         self._host.hub.publish()
 
