@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
+
 import pytest
 from msgspec.structs import replace
 
 from supervisor import actions as a
 from supervisor import events as e
+from supervisor.core.desk import CATCH_UP_S
 from supervisor.core.lifecycle import State
 from supervisor.core.settings import ServingSettings
-from tests.core.test_server import healthy
+from tests.core.golden import LOGS
+from tests.core.test_server import LOADING, healthy
 from tests.core.world import SETTINGS, World
 
 SIGQUIT = "[2026-11-29 10:10:00] SIGQUIT received. signum=None, frame=None. It usually means one child failed."
@@ -59,6 +63,41 @@ def test_last_words_of_a_server_that_was_asked_to_end_are_no_failure() -> None:
     assert world.settle() is State.STOPPED
 
 
+@pytest.mark.parametrize("name", ["gpu-port_taken_while_loading", "cpu-fail-port-in-use-silent-listener"])
+def test_who_will_never_listen_is_not_waited_for_as_one_that_warms_up(name: str) -> None:
+    """The whole load, then a port that a stranger has: the launcher lives on without a word, and keeps its devices."""
+    world = World()
+    world.start()
+    world.until(1)
+    world.log(*gzip.decompress((LOGS / f"{name}.log.gz").read_bytes()).decode().splitlines())
+    assert world.facts_now.start.phase == "warmup"
+    assert world.facts_now.verdict.value == "dead"
+    assert "[Errno 98] error while attempting to bind on address" in world.facts_now.verdict.reason
+    said = world.now
+    world.until(said + SETTINGS.fatal_grace_s + 1)
+    assert world.when(a.KeepEvidence) == [said + SETTINGS.fatal_grace_s]
+    world.until(world.now + 5)
+    (incident,) = world.facts_now.incidents
+    assert (incident.diagnosis.cause, incident.decision.partition(":")[0]) == ("port-in-use", "backoff")
+
+
+@pytest.mark.parametrize(
+    ("line", "dead"),
+    [
+        ("ERROR:    [Errno 99] error while attempting to bind on address ('10.9.9.9', 30000): cannot assign", True),
+        ("ERROR:    Application startup failed. Exiting.", True),
+        ("ERROR:    [Errno 104] Connection reset by peer", False),
+        ("[2026-11-29 10:00:39] my ERROR:    Application startup failed. Exiting.", False),
+    ],
+)
+def test_last_words_of_a_web_server_are_those_with_which_it_gives_up(line: str, dead: bool) -> None:
+    world = World()
+    world.start()
+    world.until(1)
+    world.log("[2026-11-29 10:00:38] server_args=ServerArgs(model_path='/m')", line)
+    assert (world.facts_now.verdict.value == "dead") is dead
+
+
 @pytest.mark.parametrize(("code", "how"), [(-9, " (signal 9)"), (1, " (status 1)"), (0, " (status 0)"), (None, "")])
 def test_a_dead_rank_is_told_with_the_way_it_ended(code: int | None, how: str) -> None:
     world = healthy()
@@ -70,6 +109,79 @@ def test_a_rank_that_dies_with_its_leader_is_left_to_the_leaders_end() -> None:
     world = healthy()
     world.tell(e.RoleDied(1, 4711, "scheduler", "TP1", with_leader=True))
     assert world.facts_now.verdict.value == "idle"
+
+
+UP = "[2026-11-29 10:00:00] INFO:     Uvicorn running on http://0.0.0.0:30000 (Press CTRL+C to quit)"
+
+
+def probing() -> World:
+    """A start whose probe is under way: its answers are the test's."""
+    world = World()
+    world.start()
+    world.until(3)
+    world.silent.add(a.Probe)
+    world.until(world.now + SETTINGS.readiness.refused_interval_s + 0.1)
+    return world
+
+
+def asks_at_once(world: World) -> bool:
+    before = len(world.done(a.Probe))
+    world.until(world.now + 0.001)
+    return len(world.done(a.Probe)) > before
+
+
+def test_a_word_of_the_log_hastens_the_next_probe_and_no_other() -> None:
+    world = probing()
+    world.log(UP)
+    assert not asks_at_once(world), "one at a time"
+    for hastened in (True, False, False):
+        world.tell(e.Probed(1, e.ProbeOutcome.UNAVAILABLE))
+        assert asks_at_once(world) is hastened
+        world.until(world.now + SETTINGS.readiness.timeout_s - 1)
+
+
+def test_of_all_lines_those_of_the_port_alone_hasten_a_probe() -> None:
+    for line, hastens in ((LOADING[0], False), (UP, True)):
+        world = probing()
+        world.tell(e.Probed(1, e.ProbeOutcome.REFUSED))
+        world.log(line)
+        assert asks_at_once(world) is hastens
+
+
+def busy(world: World, seconds: int, tokens: float | None = None) -> None:
+    """Requests run; every second there are more tokens, or as many as are said."""
+    for _ in range(seconds):
+        world.until(world.now + 1)
+        count = world.now if tokens is None else tokens
+        world.tell(e.EngineSampled(1, tokens=count, requests=0.0, running=4.0, queued=0.0))
+
+
+def test_a_full_engine_is_not_probed_until_its_tokens_stop() -> None:
+    world = healthy()
+    busy(world, 5)
+    before = len(world.done(a.Probe))
+    busy(world, 60)
+    assert len(world.done(a.Probe)) == before
+    busy(world, 60, tokens=0.0)
+    assert len(world.done(a.Probe)) > before
+
+
+def test_after_people_have_worked_on_it_a_standstill_is_judged_anew_when_news_are_in() -> None:
+    stall_s = int(SETTINGS.serving.stall_s)
+    for again in (True, False):
+        world = healthy()
+        busy(world, 5)
+        world.tell(e.PauseRequested("anna"))
+        busy(world, stall_s + 60, tokens=0.0)
+        assert world.facts_now.would_have_killed == {"serving": 1}
+        world.tell(e.ResumeRequested("anna"))
+        if again:
+            world.tell(e.PauseRequested("anna"))
+        busy(world, int(CATCH_UP_S) - 1, tokens=0.0)
+        assert world.state is State.RUNNING, "news are taken in first"
+        busy(world, 3, tokens=0.0)
+        assert world.facts_now.would_have_killed == {"serving": 1 + again}
+        assert bool(world.done(a.KeepEvidence)) is not again
 
 
 def test_the_next_canary_comes_an_interval_after_the_answer_to_the_last() -> None:
