@@ -81,4 +81,7 @@ class SavedServer(msgspec.Struct, frozen=True):
     dirty: str = ""  # what the last look at the devices found wrong with them
     force: bool = False  # started in spite of what the preflight found
     devices: tuple[int, ...] = ()  # its lease
+    at: float = 0.0  # when this was written; with `wall`, what tells when something was to a daemon of another boot
+    wall: float = 0.0
+    left: bool = False  # the daemon has ended, and the server with it: the next one starts it as configured
     format: int = FORMAT

@@ -20,6 +20,7 @@ from supervisor.core.timers import Timer
 from supervisor.core.watching import Watcher
 from supervisor.events import Exited, Spawned
 from supervisor.saved import SavedAttempt, SavedServer
+from supervisor.snapshot import IncidentView
 
 
 def unusable(saved: SavedServer) -> str:
@@ -45,6 +46,14 @@ def started_again(saved: SavedServer, reason: str, now: float) -> SavedServer:
     return replace(
         saved, goal_up=True, state=state, next=follows, next_reason=reason, next_due=now, next_by_itself=False
     )
+
+
+def past_of(saved: SavedServer, boot_id: str, now: float, wall: float) -> tuple[IncidentView, ...]:
+    """What went wrong before, in the times of this boot; nothing of a record that does not say when it was written."""
+    if saved.boot_id == boot_id:
+        return saved.incidents
+    by = (now - wall) - (saved.at - saved.wall)
+    return tuple(replace(one, begun=one.begun + by, ended=one.ended + by) for one in saved.incidents if saved.wall)
 
 
 class Memory:

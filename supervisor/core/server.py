@@ -10,7 +10,7 @@ devices, `Watcher` judges the living attempt, `Ender` ends it. Here each event a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import assert_never
 
 from msgspec.structs import replace
@@ -61,7 +61,7 @@ from supervisor.events import (
 )
 from supervisor.profile import CommandFacts, Profile
 from supervisor.saved import SavedServer
-from supervisor.snapshot import ServerSnapshot
+from supervisor.snapshot import IncidentView, ServerSnapshot
 
 # A tick that comes this late means that we ourselves did not run (SIGSTOP, swap, a suspended machine): what the server
 # wrote meanwhile has not been read yet, so nothing may be called stalled before it has.
@@ -79,9 +79,12 @@ class Server:
         now: float = 0.0,
         last_attempt: int = 0,
         history: Iterable[StartRecord] = (),
+        past: Collection[IncidentView] = (),
     ) -> None:
         self.settings = settings
         self._desk = Desk(settings, now, last_attempt)
+        self._desk.incidents.extend(past)
+        self._desk.number = max(last_attempt, *(one.attempt for one in past), 0)  # no number is given twice
         self._ender = Ender(self._desk)
         self._watcher = Watcher(self._desk, self._ender, history)
         self._course = Course(self._desk, self._ender, self._watcher, profile, facts)

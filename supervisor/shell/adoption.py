@@ -13,6 +13,7 @@ import msgspec
 import structlog
 
 from supervisor.core.log.grammar import LogReader
+from supervisor.core.memory import past_of
 from supervisor.core.server import Server
 from supervisor.edge.cgroup import CgroupRoot, ServerCgroup
 from supervisor.edge.fdstore import DescriptorStore
@@ -25,6 +26,7 @@ from supervisor.shell import clock
 from supervisor.shell.logfeed import masked
 from supervisor.shell.states import StateStore
 from supervisor.shell.trees import TreeRecord, TreeStore
+from supervisor.snapshot import IncidentView
 from supervisor.threads import Threads
 
 _KILL_LIMIT_S = 20.0
@@ -50,6 +52,7 @@ class Inheritance(msgspec.Struct, frozen=True):
     saved: SavedServer | None
     tree: Tree | None = None
     started_with: str = ""  # the settings that the tree's process was given; "" when that is not known
+    past: tuple[IncidentView, ...] = ()  # what went wrong before, where there is no record to go on from
     ended: int | None = None  # how the leader of a tree has ended that lives no more; None when nobody knows
 
     @property
@@ -96,27 +99,39 @@ async def inherit(
 async def _inherit(
     record: TreeRecord | None, name: str, trees: TreeStore, states: StateStore, store: DescriptorStore
 ) -> Inheritance:
-    saved = states.read(name)
-    if saved is not None and saved.boot_id != states.boot_id:
-        # Nothing of another boot lives, and its clock was another: only what people wanted is of use.
-        states.remove(name)
-        saved = None if saved.goal_up else msgspec.structs.replace(_at_rest(saved), boot_id=states.boot_id)
+    saved, past = recollected(states.read(name), states.boot_id)
     if record is None:
-        return Inheritance(saved)
+        return Inheritance(saved, past=past)
     if not record.spawned.pid:
         await _end(record, trees, store, "the daemon died while it was being started")
-        return Inheritance(saved)
+        return Inheritance(saved, past=past)
     kept = store.received(record.marker)
     tree = adopt(record.spawned, name, record.marker, _cgroup_of(record), _recorder_of(record, trees), kept)
     if not await tree.members(thorough=True):
         ended = await tree.exited()  # at once: nobody is left
         tree.close()
         _remove(record, trees, store)
-        return Inheritance(saved, ended=ended.code)
+        return Inheritance(saved, past=past, ended=ended.code)
     if saved is None or saved.number != record.spawned.attempt:
-        saved = _from_record(record, states.boot_id)
+        saved = _from_record(record, states.boot_id, past)
         log.warning("state", server=name, problem="no usable record of a living server: its log tells what it can")
     return Inheritance(_with_process(saved, record), tree, record.started_with)
+
+
+def recollected(saved: SavedServer | None, boot_id: str) -> tuple[SavedServer | None, tuple[IncidentView, ...]]:
+    """The record to go on from, if there is one, and what went wrong before.
+
+    Nothing of another boot lives, and its clock was another: only what people wanted is of use, and the past.
+    """
+    if saved is None:
+        return None, ()
+    now = clock.now()
+    past = past_of(saved, boot_id, now.monotonic, now.wall)
+    if saved.left or (saved.boot_id != boot_id and saved.goal_up):
+        return None, past
+    if saved.boot_id != boot_id:
+        return msgspec.structs.replace(_at_rest(saved), boot_id=boot_id, incidents=past), past
+    return saved, past
 
 
 def _with_process(saved: SavedServer, record: TreeRecord) -> SavedServer:
@@ -135,14 +150,14 @@ def _at_rest(saved: SavedServer) -> SavedServer:
     return SavedServer(saved.name, saved.boot_id, False, "stopped", clock.monotonic(), saved.reason, saved.number)
 
 
-def _from_record(record: TreeRecord, boot_id: str) -> SavedServer:
+def _from_record(record: TreeRecord, boot_id: str, past: tuple[IncidentView, ...]) -> SavedServer:
     """A living tree without a record is a start whose log tells the phases and whose probes will find it ready."""
     spawned = record.spawned
     begun = min(clock.monotonic(), spawned.start_ticks / os.sysconf("SC_CLK_TCK"))
     attempt = SavedAttempt(spawned.attempt, begun, spawned.pid, spawned.log_path)
     reason = "found running by a daemon that had lost its record"
     saved = SavedServer(record.server, boot_id, True, "starting", begun, reason, spawned.attempt)
-    return msgspec.structs.replace(saved, tree_alive=True, attempt=attempt, devices=record.devices)
+    return msgspec.structs.replace(saved, tree_alive=True, attempt=attempt, devices=record.devices, incidents=past)
 
 
 def _recorder_of(record: TreeRecord, trees: TreeStore) -> Recorder | None:
@@ -218,15 +233,18 @@ async def _end_cgroup(cgroup: ServerCgroup) -> None:
     cgroup.remove()
 
 
-# --- the log of an adopted attempt -----------------------------------------------------------------------------------
+# --- the log of an attempt from before -------------------------------------------------------------------------------
 
 
-async def recall(server: Server, profile: Profile, saved: SavedAttempt) -> int:
-    """Tell the server what its attempt has logged so far. The offset from which the log is to be followed."""
-    return await anyio.to_thread.run_sync(_recall, server, profile, saved)
+async def recall(server: Server, profile: Profile, saved: SavedAttempt, *, over: bool = False) -> int:
+    """Tell the server what its attempt has logged so far. The offset from which the log is to be followed.
+
+    `over`: nobody is left who could go on with its last line.
+    """
+    return await anyio.to_thread.run_sync(_recall, server, profile, saved, over)
 
 
-def _recall(server: Server, profile: Profile, saved: SavedAttempt) -> int:
+def _recall(server: Server, profile: Profile, saved: SavedAttempt, over: bool) -> int:
     times = _Times(saved.begun)
     head = _HEAD_BYTES if saved.ready_at is None else 0
     try:
@@ -239,6 +257,9 @@ def _recall(server: Server, profile: Profile, saved: SavedAttempt) -> int:
         log.warning("log", server=server.settings.name, problem=f"cannot read {saved.log_path} again: {problem}")
         return 0
     skipped = data.find(b"\n") + 1 if begin else 0
+    if over:
+        _tell(server, profile, saved, times, data[skipped:] + b"\n", begin + skipped, last=True)
+        return begin + len(data)
     end = data.rfind(b"\n") + 1  # the open line is read again when it has its end
     _tell(server, profile, saved, times, data[skipped:end], begin + skipped)
     return begin + end
@@ -250,8 +271,19 @@ def _read(path: str, begin: int, end: int) -> bytes:
         return file.read(end - begin)
 
 
-def _tell(server: Server, profile: Profile, saved: SavedAttempt, times: _Times, data: bytes, offset: int) -> None:
-    for event in LogReader(profile, saved.number).read(LineCutter(offset=offset).feed(data)):
+def _tell(
+    server: Server,
+    profile: Profile,
+    saved: SavedAttempt,
+    times: _Times,
+    data: bytes,
+    offset: int,
+    *,
+    last: bool = False,
+) -> None:
+    reader = LogReader(profile, saved.number)
+    events = reader.read(LineCutter(offset=offset).feed(data))
+    for event in [*events, *(reader.finish() if last else ())]:
         server.recall(masked(event), times.of(event))
 
 

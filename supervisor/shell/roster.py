@@ -28,7 +28,7 @@ from supervisor.events import StartRequested, StopRequested, Ticked
 from supervisor.profile import CommandFacts, Profile, api_key, facts, load_profile
 from supervisor.saved import SavedServer
 from supervisor.shell import clock
-from supervisor.shell.adoption import Inheritance, recall
+from supervisor.shell.adoption import GONE, Inheritance, recall, recollected
 from supervisor.shell.effects import Effects
 from supervisor.shell.host import Host
 from supervisor.shell.logfeed import LogFeed
@@ -156,8 +156,9 @@ class Roster:
     async def add_again(self, config: ServerConfig) -> None:
         """One more server; what was remembered of it when it was removed still holds, but nobody wants it up yet."""
         saved = await self._read(partial(self._states.read, config.name), config.name)
-        fresh = saved is None or saved.boot_id != self._states.boot_id or saved.tree_alive
-        await self.add(config, NOTHING if fresh else Inheritance(saved))
+        saved, past = recollected(saved, self._states.boot_id)
+        fresh = saved is None or saved.tree_alive
+        await self.add(config, Inheritance(None if fresh else saved, past=past))
 
     async def remove(self, name: str) -> None:
         """Take a server out that is at rest. ChangeProblem when it is not."""
@@ -181,6 +182,15 @@ class Roster:
                 break  # nothing comes between this and the end of its tasks
         await self._vacate(seat)
         await self._sit(config, Inheritance(self._saved(seat.loop.server, config), seat.tree), remembered)
+
+    async def heed_routers(self) -> None:
+        """Servers whose routers may hold an end up longer, or less long, than their cores know."""
+        for name, seat in list(self._seats.items()):
+            if seat.loop.server.settings.stop.leave_limit_s != self._host.routing.limit_s(name):
+                try:
+                    await self.replace(seat.config)
+                except ChangeProblem as problem:  # the next change of it brings it in
+                    log.error("configuration", server=name, problem=str(problem))
 
     async def replace_by_restart(self, config: ServerConfig, by: str, grace_s: float | None = None) -> None:
         """Another configuration, which takes a new process: stop, replace, start again if it was wanted up.
@@ -256,7 +266,8 @@ class Roster:
         known = facts(profile, config.command, config.host)
         settings = resolve(config, profile, known, leave_limit_s=self._host.routing.limit_s(config.name))
         learnt, last = remembered
-        server = Server(settings, profile, known, clock.monotonic(), last, learnt)
+        past = inherited.past if inherited.saved is None else ()
+        server = Server(settings, profile, known, clock.monotonic(), last, learnt, past)
         seat = Seat(config, profile, known, ServerLoop(server, self._host, self._announce, self._save))
         if self._host.cgroups is not None:
             self._host.places[self._host.cgroups.server(config.name).path] = config.name
@@ -306,6 +317,8 @@ class Roster:
             if inherited.started_with not in ("", started_with(seat.config)):
                 self._announce(saved.name, Announce("supervisor", "", "configuration", _DRIFTED, saved.number))
                 log.warning("configuration", server=saved.name, problem=_DRIFTED)
+        elif inherited.outcome == GONE and saved.attempt is not None:
+            await recall(loop.server, seat.profile, saved.attempt, over=True)  # why it ended nobody else tells
         loop.resume(actions, effects.carry)
         if tree is not None and saved.attempt is not None and saved.attempt.pid is None:
             # The news of the spawn was lost with the daemon that had asked for it.
@@ -346,8 +359,10 @@ class Roster:
             await self._host.writer.tried(self._keep(self._record(server, self._seats[name].config)))
 
     def forget(self, name: str) -> None:
-        """Have the server's record removed: the next daemon starts it as configured."""
-        self._host.writer.ask(self._states.path(name), partial(self._states.clear, name), COST)
+        """The next daemon starts the server as configured, whatever was asked of it last; its past stays known."""
+        seat = self._seats[name]
+        leave = partial(self._states.leave, self._saved(seat.loop.server, seat.config))
+        self._host.writer.ask(self._states.path(name), leave, COST)
 
     def _keep(self, saved: SavedServer) -> Change:
         return self._host.writer.ask(self._states.path(saved.name), partial(self._states.put, saved), COST)
@@ -360,7 +375,8 @@ class Roster:
 
     def _saved(self, server: Server, config: ServerConfig) -> SavedServer:
         saved = server.save(self._states.boot_id, config_hash(config))
-        return msgspec.structs.replace(saved, devices=self._host.devices.leased(saved.name))
+        at, devices = clock.now(), self._host.devices.leased(saved.name)
+        return msgspec.structs.replace(saved, devices=devices, at=at.monotonic, wall=at.wall)
 
 
 def _port(seat: Seat) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from supervisor.core.memory import unusable
@@ -31,6 +31,16 @@ class StateStore:
         """Replace the server's record. OSError when the disk refuses, which costs the next daemon its memory."""
         replace_json(self.path(saved.name), saved)
 
+    def leave(self, saved: SavedServer) -> None:
+        """The server ends with its daemon: the next one starts it as configured, and knows what went wrong before.
+
+        A disk that refuses costs that knowledge; it must not leave the server down.
+        """
+        try:
+            self.put(msgspec.structs.replace(saved, left=True))
+        except OSError:
+            self.clear(saved.name)
+
     def read(self, server: str) -> SavedServer | None:
         """The server's record of whatever boot; None when there is none that can be used."""
         path = self.path(server)
@@ -45,13 +55,8 @@ class StateStore:
             return None
         return saved
 
-    def remove(self, server: str) -> None:
-        """Forget the server, as far as the disk lets us: the next daemon starts it as configured."""
-        with contextlib.suppress(OSError):
-            self.clear(server)
-
     def clear(self, server: str) -> None:
-        """As `remove`. OSError when the disk refuses."""
+        """Forget the server: the next daemon starts it as configured. OSError when the disk refuses."""
         self.path(server).unlink(missing_ok=True)
 
     def path(self, server: str) -> Path:

@@ -10,14 +10,16 @@ from subprocess import DEVNULL
 
 import anyio
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from supervisor.edge.fdstore import DescriptorStore
 from supervisor.edge.process import MARKER_NAME, SpawnPlan, Tree, new_marker, spawn
 from supervisor.saved import SavedAttempt, SavedServer
-from supervisor.shell.adoption import Inheritance, inherit
+from supervisor.shell.adoption import Inheritance, inherit, recollected
 from supervisor.shell.states import StateStore
 from supervisor.shell.trees import TreeStore, boot_id
+from supervisor.snapshot import IncidentView
 
 KERNEL_TELLS = tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 15)
 
@@ -173,6 +175,20 @@ async def test_a_tree_that_lives_is_adopted_with_its_recorder(left: Left) -> Non
     assert found.tree is not None
     assert found.tree.recorder == tree.recorder
     found.tree.close()
+
+
+def test_what_is_inherited_of_a_record() -> None:
+    failed = IncidentView(1, 10.0, 20.0, "killed", "weights", "weights")
+    up = SavedServer("kimi", "boot", True, "running", 0.0, "", 1, incidents=(failed,), at=100.0, wall=1e9)
+    down = replace(up, goal_up=False, state="stopped")
+    assert recollected(None, "boot") == (None, ())
+    assert recollected(up, "boot") == (up, (failed,))
+    assert recollected(replace(down, left=True), "boot") == (None, (failed,)), "it is started as configured"
+    nothing, (past,) = recollected(up, "another")
+    assert (nothing, past.attempt, past.ended - past.begun) == (None, 1, 10.0)
+    rests, _ = recollected(down, "another")
+    assert rests is not None
+    assert (rests.boot_id, rests.goal_up, [one.attempt for one in rests.incidents]) == ("another", False, [1])
 
 
 def executed(pid: int, marker: str) -> bool:

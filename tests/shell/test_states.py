@@ -12,6 +12,7 @@ from supervisor.core.lifecycle import ALIVE, State
 from supervisor.core.restart import Next
 from supervisor.saved import SavedAttempt, SavedServer
 from supervisor.shell.states import StateStore
+from supervisor.snapshot import IncidentView
 
 ATTEMPT = SavedAttempt(3, 10.0, 4711)
 RUNNING = SavedServer("kimi", "boot", True, "running", 20.0, "healthy", 3, tree_alive=True, attempt=ATTEMPT)
@@ -27,7 +28,26 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert store.read("kimi") is None
     store.put(RUNNING)
     assert store.read("kimi") == RUNNING
-    store.remove("kimi")
+    store.clear("kimi")
+    assert store.read("kimi") is None
+
+
+def test_what_ends_with_its_daemon_is_left_with_its_past(tmp_path: Path) -> None:
+    store, failed = (
+        StateStore(tmp_path / "servers", "boot"),
+        IncidentView(3, 10.0, 20.0, "killed", "weights", "weights"),
+    )
+    store.leave(replace(RUNNING, incidents=(failed,)))
+    found = store.read("kimi")
+    assert found is not None
+    assert (found.left, found.incidents) == (True, (failed,))
+
+
+def test_a_disk_that_does_not_take_the_past_must_not_leave_the_server_down(tmp_path: Path) -> None:
+    store = StateStore(tmp_path, "boot")
+    store.put(RUNNING)
+    (tmp_path / ".kimi.json.new").mkdir()  # nothing can be written there
+    store.leave(RUNNING)
     assert store.read("kimi") is None
 
 
