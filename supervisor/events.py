@@ -322,12 +322,16 @@ class DevicesChecked(Event, frozen=True):
 
 
 class EvidenceKept(Event, frozen=True):
-    """The evidence bundle is on disk at `path` ("" when nothing could be kept); `missing` says what is not in it."""
+    """The evidence bundle is on disk at `path` ("" when nothing could be kept); `missing` says what is not in it.
+
+    `cut`: an earlier daemon has died over it, and what there is of it has been found.
+    """
 
     attempt: int
     path: str
     missing: tuple[str, ...] = ()
     took_s: float = 0.0
+    cut: bool = False
 
 
 # --- time --------------------------------------------------------------------------------------------------------

@@ -158,7 +158,7 @@ async def _bundle(call: Call, attempt: int | None) -> Bundle:
     if not found:
         which = f"attempt {attempt} of {call.name}" if attempt else call.name
         raise RefusedError(404, f"no evidence of {which} is kept")
-    return next((one for one in found if one.manifest), found[0])
+    return next((one for one in found if one.whole), found[0])
 
 
 async def _bundles(call: Call) -> tuple[Bundle, ...]:

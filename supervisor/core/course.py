@@ -155,10 +155,18 @@ class Course:
         return decision
 
     def evidence(self, event: EvidenceKept) -> None:
-        """Of the present attempt, or late of an earlier one."""
+        """Of the present attempt, or late of an earlier one; what was found cut never goes before a whole one."""
+        if event.cut and self._has_evidence(event.attempt):
+            return
         self._amend(event.attempt, evidence_path=event.path)
         if event.attempt == self._desk.number and self._desk.attempt is not None:
             self._ender.evidence(event)
+
+    def _has_evidence(self, attempt: int) -> bool:
+        present = self._desk.attempt
+        if present is not None and present.number == attempt and present.evidence_path:
+            return True
+        return any(one.attempt == attempt and one.evidence_path for one in self._desk.incidents)
 
     def _amend(self, attempt: int, **known: object) -> None:
         """What came after the decision: where the evidence is, when the devices had their memory back."""

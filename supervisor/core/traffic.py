@@ -21,7 +21,7 @@ from supervisor.events import (
 HEALTH, CANARY = "health", "canary"
 CHECKS = (*((HEALTH, str(outcome)) for outcome in ProbeOutcome), (CANARY, "ok"), (CANARY, "error"), (CANARY, "timeout"))
 CHECK_BUCKETS_S = (0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0)
-COMPLETE, PARTIAL, FAILED = BUNDLES = ("complete", "partial", "failed")
+COMPLETE, PARTIAL, FAILED, CUT = BUNDLES = ("complete", "partial", "failed", "cut")
 TERM, KILL, UNKILLABLE = STEPS = ("term", "kill", "unkillable")
 
 _UNANSWERED = (ProbeOutcome.REFUSED, ProbeOutcome.UNKNOWN)  # these took no time worth telling
@@ -60,7 +60,7 @@ class Meter:
             case LogGrew():
                 self._log(what)
             case EvidenceKept():
-                _count(traffic.evidence, FAILED if not what.path else PARTIAL if what.missing else COMPLETE)
+                _count(traffic.evidence, _result(what))
             case SignalTree() if what.signal in _TERMINATING:
                 _count(traffic.steps, TERM)
             case TreeEmptied():
@@ -118,3 +118,9 @@ def _sums(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
 
 def _count(book: dict[str, int], key: str) -> None:
     book[key] = book.get(key, 0) + 1
+
+
+def _result(kept: EvidenceKept) -> str:
+    if kept.cut:
+        return CUT
+    return FAILED if not kept.path else PARTIAL if kept.missing else COMPLETE

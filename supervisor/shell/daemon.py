@@ -50,6 +50,7 @@ from supervisor.shell.sockets import ListenProblem, bindings, explained
 from supervisor.shell.startup import StartupProblem, places_held
 from supervisor.shell.states import StateStore
 from supervisor.shell.trees import boot_id
+from supervisor.shell.unfinished import finished, tell
 from supervisor.shell.upgrade.books import Upgrades
 from supervisor.shell.views import Views
 from supervisor.shell.writer import THREADS, StateWriter
@@ -104,6 +105,7 @@ class Daemon:
             async with AsyncExitStack() as stack:
                 host = self._host = await self._open(stack)
                 inherited = await self._inherit(host)
+                unfinished = await finished(host.evidence_dir)  # before anybody begins another one
                 roster = self._roster = Roster(host, self._states, self._announce, self._observe)
                 self._service = Service(self._notifier, roster.loops, self._pulse.fed_watchdog)
                 self._archivist = Archivist(host.log_dir, roster.configs, roster.hands)
@@ -116,6 +118,7 @@ class Daemon:
                     if inherited[server.name].saved is not None:
                         self._inherited.add(server.name)
                     await self._seat(server, inherited[server.name])
+                await tell(unfinished, roster.loop)
                 bound = self._upgrades.bound = await self._bindings()
                 served = await stack.enter_async_context(serve.serving(bound))
                 for what, work in (
@@ -190,7 +193,9 @@ class Daemon:
         state = Path(self._config.daemon.state_dir)
         self._ends = Ends(self._fleet, roster.loop, self._hub, tasks)
         self._views = Views(roster, self._host.devices, self._host.routing, self._fleet, self._ends)
-        self._changes = Changes(roster, self._in_force, self._config_path, tasks, lambda: self._fleet.ties)
+        self._changes = Changes(
+            roster, self._in_force, self._config_path, tasks, lambda: self._fleet.ties, self._host.routing
+        )
         await self._host.routing.open(stack, roster.doors, state / "routers", os.environ, self._news.router)
         site = Site(self._views.one, self._host.routing.missing, self._fleet.mates, self._ends.request)
         self._rolling = Rolling(

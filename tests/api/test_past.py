@@ -33,7 +33,7 @@ def bundle(control: FakeControl, tmp_path: Path) -> Path:
         text = f'Thread 1 (idle): "MainThread"\n    {frame} (a.py:1)\n'
         (place / f"stack-scheduler-TP{number}-70{number}.txt").write_text(text)
     manifest = {"server": "kimi", "attempt": 3, "reason": "stalled", "wall": 1764410000.0, "took_s": 1.0}
-    files = [{"name": "facts.json", "bytes": 9, "sha256": "0"}]
+    files = [{"name": "facts.json", "bytes": (place / "facts.json").stat().st_size, "sha256": "0"}]
     (place / "manifest.json").write_bytes(msgspec.json.encode({**manifest, "files": files, "missing": ["x: gone"]}))
     return place
 

@@ -66,9 +66,10 @@ def test_a_log_is_counted_on_by_the_next_reader_and_the_next_attempt() -> None:
 
 
 def test_bundles_count_by_completeness() -> None:
-    traffic = counted(EvidenceKept(1, "/e/1"), EvidenceKept(2, "/e/2", ("stacks",)), EvidenceKept(3, ""))
+    whole, partial = EvidenceKept(1, "/e/1"), EvidenceKept(2, "/e/2", ("stacks",))
+    traffic = counted(whole, partial, EvidenceKept(3, ""), EvidenceKept(4, "/e/4", ("half",), cut=True))
 
-    assert traffic.evidence == {"complete": 1, "partial": 1, "failed": 1}
+    assert traffic.evidence == {"complete": 1, "partial": 1, "failed": 1, "cut": 1}
 
 
 def test_the_steps_of_an_end() -> None:

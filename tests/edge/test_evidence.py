@@ -21,7 +21,7 @@ import pytest
 
 from supervisor import procstat
 from supervisor.actions import KeepEvidence
-from supervisor.edge.evidence import Facts, Part, Subject, bundles, keep, prune, tar
+from supervisor.edge.evidence import Facts, Part, Subject, bundles, finish, keep, prune, tar
 from supervisor.edge.evidence.bundle import BUNDLE_BYTES, BundleWriter, being_written
 from supervisor.edge.evidence.machine import kernel_lines
 from supervisor.edge.evidence.stacks import stack
@@ -351,6 +351,94 @@ async def test_a_bundle_tells_whether_it_was_finished(tmp_path: Path) -> None:
     assert [(one.attempt, one.manifest is not None) for one in found] == [(7, True), (6, False)]
     assert bundles(str(tmp_path), "nobody") == ()
     assert prune(str(tmp_path / "nowhere")) == ()
+
+
+# --- a daemon that dies over it --------------------------------------------------------------------------------------
+
+DIES = """
+import os, signal, sys
+import anyio
+from supervisor.actions import KeepEvidence
+from supervisor.edge.evidence import Facts, Part, keep
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+parts = Part("votes.json", lambda: {"votes.json": "[1]"}), Part("log-tail.txt", die)
+anyio.run(keep, KeepEvidence(7, "stalled in verify-graph", 10.0), sys.argv[1], Facts("kimi", (), parts))
+"""
+
+
+def cut(place: Path) -> Path:
+    """A bundle whose daemon was killed in the midst of it."""
+    done = subprocess.run([sys.executable, "-c", DIES, str(place)], timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    return place
+
+
+def test_what_a_killed_daemon_has_written_is_finished_by_the_next_and_looks_whole_to_nobody(tmp_path: Path) -> None:
+    place = cut(tmp_path / "kimi/000007")
+    (begun,) = bundles(str(tmp_path), "kimi")
+    assert (begun.manifest, begun.whole) == (None, False)
+    assert [(one.attempt, one.path, one.problem) for one in finish(str(tmp_path))] == [(7, str(place), "")]
+    (found,) = bundles(str(tmp_path), "kimi")
+    assert found.manifest is not None
+    assert (found.whole, found.lost) == (False, ())
+    assert (found.manifest.reason, found.manifest.cut) == (ASKED.reason, "its daemon ended while it was being written")
+    assert [one.name for one in found.manifest.files] == ["processes.txt", "votes.json"]
+    assert found.manifest.missing == ("what is not listed: its daemon ended while it was being written",)
+    assert finish(str(tmp_path)) == (), "once"
+
+
+def test_half_a_file_is_none_of_the_bundle(tmp_path: Path) -> None:
+    place = cut(tmp_path / "kimi/000007")
+    (place / "log-tail.txt.part").write_bytes(b"half of")
+    (one,) = finish(str(tmp_path))
+    assert one.missing[0] == "log-tail.txt: cut, log-tail.txt.part is what there is"
+    (found,) = bundles(str(tmp_path), "kimi")
+    assert found.manifest is not None
+    assert "log-tail.txt.part" not in [one.name for one in found.manifest.files]
+
+
+@pytest.mark.parametrize("manifest", [b"", b" " * 100, b'{"server": "ki', b"\xff"])
+def test_a_bundle_that_does_not_tell_what_it_is_is_finished_all_the_same(tmp_path: Path, manifest: bytes) -> None:
+    place = Path(bundle(tmp_path / "kimi/000007"))
+    (place / "manifest.json").write_bytes(manifest)
+    assert [(one.server, one.attempt, one.problem) for one in finish(str(tmp_path))] == [("kimi", 7, "")]
+    (found,) = bundles(str(tmp_path), "kimi")
+    assert found.manifest is not None
+    assert [one.name for one in found.manifest.files] == ["facts.json"]
+
+
+def test_what_cannot_be_finished_is_said_and_tried_by_the_next(tmp_path: Path) -> None:
+    place = Path(bundle(tmp_path / "kimi/000007"))
+    (place / "manifest.json").mkdir()
+    assert [one.problem for one in finish(str(tmp_path))] == ["Is a directory"]
+    (place / "manifest.json").rmdir()
+    assert [one.problem for one in finish(str(tmp_path))] == [""]
+
+
+def test_a_bundle_that_this_daemon_writes_is_let_be(tmp_path: Path) -> None:
+    writer = BundleWriter(str(tmp_path / "kimi/000007"), "kimi", 7, "stalled")
+    writer.open()
+    try:
+        assert finish(str(tmp_path)) == ()
+        writer.close()
+        (found,) = bundles(str(tmp_path), "kimi")
+        assert found.whole
+    finally:
+        being_written.discard(writer.path)
+    assert finish(str(tmp_path)) == ()
+    assert finish(str(tmp_path / "nowhere")) == ()
+
+
+async def test_a_bundle_that_has_lost_a_file_is_not_whole(tmp_path: Path) -> None:
+    """As after a power cut, when the manifest was on disk and what it names was not."""
+    kept = await keep(ASKED, str(tmp_path / "kimi/000007"), Facts("kimi"))
+    size = os.path.getsize(f"{kept.path}/machine.txt")
+    os.truncate(f"{kept.path}/machine.txt", 0)
+    (found,) = bundles(str(tmp_path), "kimi")
+    assert (found.whole, found.lost) == (False, (f"machine.txt: 0 of {size} bytes are left",))
 
 
 async def test_a_bundle_is_packed_below_one_directory(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ class Timeline(msgspec.Struct, frozen=True):
 
 
 class EvidenceBundle(msgspec.Struct, frozen=True):
-    """One evidence bundle; `complete` is false when it is being written, or its daemon died over it.
+    """One evidence bundle; `complete` is false when it is being written, or its daemon died over it: `missing` says so.
 
     `cause` is the class of the attempt's failure, "" when it is not remembered any more or names none.
     """
@@ -156,9 +156,9 @@ def bundle(found: Bundle, cause: str) -> EvidenceBundle:
         at=iso(found.wall),
         path=found.path,
         bytes=found.bytes,
-        complete=manifest is not None,
+        complete=found.whole,
         reason=manifest.reason if manifest else "",
         files=tuple(file.name for file in manifest.files) if manifest else (),
-        missing=manifest.missing if manifest else (),
+        missing=(*(manifest.missing if manifest else ()), *found.lost),
         cause=cause,
     )

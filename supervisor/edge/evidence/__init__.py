@@ -2,5 +2,6 @@
 
 from supervisor.edge.evidence.keep import Facts, Part, Subject, keep
 from supervisor.edge.evidence.store import Bundle, bundles, prune, tar
+from supervisor.edge.evidence.unfinished import Finished, finish
 
-__all__ = ["Bundle", "Facts", "Part", "Subject", "bundles", "keep", "prune", "tar"]
+__all__ = ["Bundle", "Facts", "Finished", "Part", "Subject", "bundles", "finish", "keep", "prune", "tar"]

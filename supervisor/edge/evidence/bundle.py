@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -19,6 +20,7 @@ from supervisor.lines import clean
 BUNDLE_BYTES = 32 * 2**20
 FILE_BYTES = 2 * 2**20
 MANIFEST = "manifest.json"
+PART = ".part"  # what a file is called until it is whole
 MISSING_MAX = 64
 _MANIFEST_RESERVE_BYTES = 16 * 2**10  # taken first: a disk that fills up meanwhile must not cost us the manifest
 _REASON_LETTERS = 240
@@ -50,6 +52,8 @@ class Manifest(msgspec.Struct, frozen=True):
     took_s: float
     files: tuple[Kept, ...] = ()
     missing: tuple[str, ...] = ()
+    under_way: bool = False  # the rest of it is not known yet
+    cut: str = ""  # why it was not written to its end
 
 
 class BundleWriter:
@@ -77,18 +81,25 @@ class BundleWriter:
     def open(self) -> None:
         """Make the directory, beside an earlier bundle of the same attempt. OSError when that is not possible."""
         os.makedirs(os.path.dirname(self._wanted), mode=0o750, exist_ok=True)
+        self.path = self._place()
+        begun = Manifest(self.server, self._attempt, self.redact(self._reason), self._wall, 0.0, under_way=True)
+        with contextlib.suppress(OSError):
+            data = msgspec.json.encode(begun).ljust(_MANIFEST_RESERVE_BYTES)
+            write_new(os.path.join(self.path, MANIFEST), data)
+
+    def _place(self) -> str:
         number, path = 1, self._wanted
         while True:
+            being_written.add(path)  # before anybody can find it, and take it for one whose daemon has died
             try:
                 os.mkdir(path, mode=0o750)
-            except FileExistsError:
+            except OSError as problem:
+                being_written.discard(path)
+                if not isinstance(problem, FileExistsError):
+                    raise
                 number, path = number + 1, f"{self._wanted}-{number + 1}"
             else:
-                break
-        being_written.add(path)  # in time: the newest bundle of a server is never removed
-        self.path = path
-        with contextlib.suppress(OSError):
-            _write_new(os.path.join(path, MANIFEST), b" " * _MANIFEST_RESERVE_BYTES)
+                return path
 
     def lacks(self, what: str, why: str) -> None:
         """Say what is not in the bundle. Says it in one bounded line, without secrets, and not for ever."""
@@ -107,7 +118,7 @@ class BundleWriter:
             self.lacks(name, f"cut to {room} of {len(data)} bytes")
             data = data[:room]
         try:
-            _write_new(os.path.join(self.path, name), data)
+            write_new(os.path.join(self.path, name), data)
         except OSError as problem:
             self.lacks(name, problem.strerror or str(problem))
             return
@@ -127,11 +138,7 @@ class BundleWriter:
         manifest = Manifest(
             self.server, self._attempt, self.redact(self._reason), self._wall, took_s, files, tuple(self.missing)
         )
-        data = msgspec.json.format(msgspec.json.encode(manifest))
-        descriptor = os.open(os.path.join(self.path, MANIFEST), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
-        with open(descriptor, "wb") as out:  # over the place that was taken for it, without giving that back first
-            out.write(data)
-            out.truncate()
+        write_manifest(self.path, manifest)
 
     def _prepared(self, text: str) -> bytes:
         lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
@@ -144,8 +151,25 @@ def _shown(line: str) -> str:
     return mask_text(text) if "earer" in text or "://" in text else text
 
 
-def _write_new(path: str, data: bytes) -> None:
-    """All of it or nothing: half a file on a full disk would take the room of a whole smaller one."""
+def write_manifest(directory: str, manifest: Manifest) -> None:
+    """Over the place that was taken for it, without giving that back first. OSError when it cannot be written."""
+    data = msgspec.json.format(msgspec.json.encode(manifest))
+    descriptor = os.open(os.path.join(directory, MANIFEST), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    with open(descriptor, "wb") as out:
+        out.write(data)
+        out.truncate()
+
+
+def write_new(path: str, data: bytes) -> None:
+    """It has its name when it is whole. On a full disk nothing: half a file would take the room of a smaller one."""
+    part = f"{path}{PART}"
+    if os.path.lexists(path):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+    _write_part(part, data)
+    os.rename(part, path)
+
+
+def _write_part(path: str, data: bytes) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
     try:
         left = memoryview(data)

@@ -6,6 +6,7 @@ import os
 import shutil
 import tarfile
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
@@ -18,7 +19,7 @@ KEPT_BYTES = 2 * 2**30
 
 
 class Bundle(msgspec.Struct, frozen=True):
-    """One bundle on disk. `manifest` None: it is still being written, or its daemon died over it."""
+    """One bundle on disk. `manifest` None: it is still being written, or its daemon died over it just now."""
 
     server: str
     attempt: int
@@ -26,6 +27,12 @@ class Bundle(msgspec.Struct, frozen=True):
     wall: float
     bytes: int
     manifest: Manifest | None = None
+    lost: tuple[str, ...] = ()  # of what the manifest names: files that are not there any more, or not in full
+
+    @property
+    def whole(self) -> bool:
+        """Whether it was written to its end, and is as it was then; what was missing then, the manifest names."""
+        return self.manifest is not None and not self.manifest.cut and not self.lost
 
 
 def bundles(directory: str, server: str) -> tuple[Bundle, ...]:
@@ -71,17 +78,26 @@ def _bundle(server: str, path: str) -> Bundle | None:
         return None
     try:
         with os.scandir(path) as entries:
-            sizes = [entry.stat(follow_symlinks=False).st_size for entry in entries]
-        return Bundle(server, int(attempt), path, os.stat(path).st_mtime, sum(sizes), _manifest(path))
+            sizes = {entry.name: entry.stat(follow_symlinks=False).st_size for entry in entries}
+        manifest, wall = _manifest(path), os.stat(path).st_mtime
+        return Bundle(server, int(attempt), path, wall, sum(sizes.values()), manifest, _lost(manifest, sizes))
     except (FileNotFoundError, NotADirectoryError):  # removed meanwhile, or somebody's file
         return None
 
 
+def _lost(manifest: Manifest | None, sizes: Mapping[str, int]) -> tuple[str, ...]:
+    """A machine that lost its power may have kept the manifest and not the files."""
+    named = manifest.files if manifest is not None else ()
+    changed = [one for one in named if sizes.get(one.name, 0) != one.bytes]
+    return tuple(f"{one.name}: {sizes.get(one.name, 0)} of {one.bytes} bytes are left" for one in changed)
+
+
 def _manifest(path: str) -> Manifest | None:
     try:
-        return msgspec.json.decode(Path(path, MANIFEST).read_bytes(), type=Manifest)
+        manifest = msgspec.json.decode(Path(path, MANIFEST).read_bytes(), type=Manifest)
     except (OSError, msgspec.DecodeError):
         return None
+    return None if manifest.under_way else manifest
 
 
 def _age(bundle: Bundle) -> tuple[float, int, str]:
