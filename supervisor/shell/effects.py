@@ -30,16 +30,13 @@ from supervisor.actions import (
 from supervisor.config import EnvironmentRefusedError, ServerConfig, started_with
 from supervisor.core.desk import REPLY_SLACK_S
 from supervisor.core.settings import Settings
-from supervisor.edge import evidence, listener
+from supervisor.edge import evidence
 from supervisor.edge.process import SpawnPlan, Tree, spawn
 from supervisor.events import (
     AnyEvent,
     Exited,
     HostOomKilled,
-    Listener,
     LogUnreadable,
-    Probed,
-    ProbeOutcome,
     RequestsCounted,
     RoutersLeft,
     Spawned,
@@ -48,12 +45,14 @@ from supervisor.events import (
 )
 from supervisor.profile import CommandFacts, Profile, api_key
 from supervisor.shell import clock
+from supervisor.shell.asking import Asker
 from supervisor.shell.dossier import Dossier
 from supervisor.shell.gate import Gate
 from supervisor.shell.guard import Report, guarded
 from supervisor.shell.history import COST as LESSON_COST
 from supervisor.shell.host import Host
 from supervisor.shell.logfeed import LogFeed
+from supervisor.shell.oomcount import OomCount
 from supervisor.shell.plan import not_prepared, planned
 from supervisor.shell.premises import Premises
 from supervisor.shell.tidy import tidy
@@ -65,7 +64,6 @@ from supervisor.threads import Threads
 
 _EXIT_NEWS_S = 2.0
 _KILL_LIMIT_S = 20.0
-_LOOK_EVERY_S = 5.0
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal.SIGHUP)
 _RECALL_LIMIT_S = 1.0
 _PRUNE_LIMIT_S = 60.0
@@ -105,8 +103,8 @@ class Effects:
         self._watch: ServerWatch | None = None
         self._dossier = Dossier(config, profile)
         self._exit_posted = anyio.Event()
-        self._looked_at = 0.0
-        self._oom_kills = 0
+        self._asker = Asker(config, settings, profile, facts, host.prober)
+        self._ooms = OomCount(host)
         self._premises = Premises(config, settings, facts, host)
         self._gate = Gate(config.name, host.hooks.of(config.hooks), host.hooks.outputs, tasks, report_bug)
 
@@ -214,7 +212,7 @@ class Effects:
     def take(self, tree: Tree, offset: int = 0) -> None:
         """Have the tree's log read from `offset` on, its processes watched, its exit told."""
         self._premises.hold()
-        self._oom_kills = self._count_oom_kills(tree)  # those of earlier attempts stay in the count
+        self._ooms.begin(tree)
         self._host.household.add(tree)
         if tree.pidfd is not None and tree.recorder is None:  # how it ends is told by the kernel to who has its pidfd
             self._host.store.keep(tree.marker, tree.pidfd)
@@ -274,28 +272,16 @@ class Effects:
         result = await tree.kill(_KILL_LIMIT_S)
         if isinstance(result, TreeEmptied):
             await guarded(self._report_bug, "closing the tree", self._close, tree)
-            result = msgspec.structs.replace(result, kernel_heard=self._host.kernel_heard or self._counts_oom())
+            result = msgspec.structs.replace(result, kernel_heard=self._host.kernel_heard or self._ooms.counted)
         await self._post(result)
-
-    def _counts_oom(self) -> bool:
-        """Whether the server's cgroup would tell of an OOM kill."""
-        return self._host.cgroups is not None and "memory" in self._host.cgroups.controllers
 
     async def tell(self, event: HostOomKilled) -> None:
         """News of the host that concern this server."""
         await self._post(event)
 
     async def _tell_oom(self, tree: Tree) -> None:
-        """The cgroup counts what the kernel's OOM killer ended; the kernel's log, which names it, may be closed."""
-        kills = self._count_oom_kills(tree) - self._oom_kills
-        if kills > 0:
-            self._oom_kills += kills
-            await self._post(HostOomKilled(tree.attempt, source=f"memory.events of its cgroup counts {kills}"))
-
-    def _count_oom_kills(self, tree: Tree) -> int:
-        if tree.cgroup is None or self._host.cgroups is None:
-            return 0
-        return self._host.cgroups.server(tree.server).oom_kills() or 0
+        if (news := self._ooms.news(tree)) is not None:
+            await self._post(news)
 
     async def _freeze(self, tree: Tree) -> None:
         """Nobody forks away meanwhile; SIGKILL reaches the frozen, too."""
@@ -321,31 +307,9 @@ class Effects:
     # --- looking -------------------------------------------------------------------------------------------------
 
     async def _probe(self, action: Probe) -> None:
-        tree, port = self._tree, self._settings.port
-        if not port:
-            await self._post(Probed(action.attempt, ProbeOutcome.UNKNOWN, detail="no port is known to probe"))
-            return
-        whose = await self._whose(tree, port) if action.identify and tree is not None else Listener.UNKNOWN
-        if whose is Listener.NONE:  # the look costs a millisecond less than a refused connection, and says the same
-            await self._post(Probed(action.attempt, ProbeOutcome.REFUSED, listener=whose))
-            return
-        rules = self._profile.readiness
-        path = self._config.readiness.path or rules.path
-        probed = await self._host.prober.probe(
-            action, self._facts.host, port, path, rules.identity_path, rules.identity_fields, whose
-        )
+        probed = await self._asker.ask(action, self._tree)
         self._dossier.probed(probed)
         await self._post(probed)
-
-    async def _whose(self, tree: Tree, port: int) -> Listener:
-        """The leader is asked first: to find the rest of the tree reads all of /proc, four times a second at start."""
-        whose = await listener.whose(port, [tree.pid])
-        unseen = tree.cgroup is None and clock.monotonic() - self._looked_at > _LOOK_EVERY_S
-        if whose is Listener.FOREIGN or unseen:  # without a cgroup a tree remembers only whom it has seen
-            self._looked_at = clock.monotonic()
-            members = [process.pid for process in await tree.members()]
-            whose = await listener.whose(port, members) if whose is Listener.FOREIGN else whose
-        return whose
 
     async def _check(self, action: CheckDevices) -> None:
         found = await self._premises.look(action)

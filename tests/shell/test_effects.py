@@ -66,6 +66,7 @@ class Stage:
             trees=self.notes,
             writer=StateWriter(threads=1),
             cgroups=None,
+            prober=None,
             records_exits=False,
             environment={},
             state_dir=self._directory,
