@@ -124,11 +124,6 @@ class ServerCgroup:
     def __init__(self, path: str) -> None:
         self.path = path
 
-    @property
-    def procs(self) -> str:
-        """The file a process writes "0" to in order to join."""
-        return os.path.join(self.path, "cgroup.procs")
-
     def exists(self) -> bool:
         return os.path.isdir(self.path)
 

@@ -27,7 +27,7 @@ def cgroup(cgroup_root: CgroupRoot) -> ServerCgroup:
 
 def join(cgroup: ServerCgroup, *command: str) -> subprocess.Popen[bytes]:
     script = 'echo 0 > "$0" && exec "$@"'
-    return subprocess.Popen(["sh", "-c", script, cgroup.procs, *command])
+    return subprocess.Popen(["sh", "-c", script, f"{cgroup.path}/cgroup.procs", *command])
 
 
 @pytest.fixture
