@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from supervisor.core.diagnose import CauseFinder
-from supervisor.core.endcause import CANNOT_EXECUTE, End, EndKind, end_cause
+from supervisor.core.endcause import CANNOT_EXECUTE, End, EndKind, end_cause, in_words
 from supervisor.core.log.grammar import LogReader
 from supervisor.events import HostOomKilled
 from supervisor.lines import LineCutter
@@ -56,6 +56,7 @@ def test_the_kernels_word_goes_before_the_logs(log: str) -> None:
     view = cause(PLAIN._replace(oom=HostOomKilled(1, 4711, "python", "kernel log")), log)
     assert view.cause == "host-oom-killed"
     assert view.evidence == "the kernel's OOM killer ended pid 4711 (python): kernel log"
+    assert 0.9 < view.confidence <= 1.0
     assert "dmesg" in view.remedy
 
 
@@ -189,6 +190,7 @@ def test_the_first_ones_signal_names_the_class() -> None:
     [
         (RANK_FIRST._replace(alone=False), RESET + SIGQUIT),  # whom they miss may be of another node
         (RANK_FIRST._replace(death_code=1), RESET),
+        (RANK_FIRST._replace(death_code=0), RESET),  # a scheduler's 0 is no success, and no signal either
         (RANK_FIRST._replace(death_code=None), RESET + SIGQUIT),
         (RANK_FIRST._replace(death_code=None), RESET),  # the leader lived on for a while: its end is an echo
         (LEADER_FIRST, RESET + SIGQUIT),  # it kills its tree and itself
@@ -202,6 +204,32 @@ def test_who_may_be_no_more_than_an_echo_leaves_the_survivors_their_word(end: En
 def test_a_culprits_own_words_stand_whoever_is_seen_to_end_first() -> None:
     view = cause(RANK_FIRST, DEVICE_OOM + RESET)
     assert "CUDA out of memory" in view.evidence
+
+
+# --- in a few words ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "words"),
+    [
+        (EndKind.EXIT, -9, "ended by signal 9"),
+        (EndKind.EXIT, -1, "ended by signal 1"),
+        (EndKind.EXIT, 0, "exited with status 0"),
+        (EndKind.EXIT, 1, "exited with status 1"),
+        (EndKind.EXIT, None, "ended, exit status unknown"),
+        (None, 1, "exited with status 1"),
+        (EndKind.OPERATOR, 0, "ended as asked"),
+        (EndKind.OPERATOR, None, "ended as asked"),
+        (EndKind.OPERATOR, 1, "ended as asked, with status 1"),
+        (EndKind.OPERATOR, -9, "ended as asked, by signal 9"),
+        (EndKind.STALL, -9, "stalled in weights"),
+        (EndKind.DEAD, None, "stalled in weights"),
+    ],
+)
+def test_an_end_is_told_by_its_kind_and_its_code(kind: EndKind | None, code: int | None, words: str) -> None:
+    assert in_words(kind, "stalled in weights", code, "") == words
+    after = " after TP1 had ended" if kind in (None, EndKind.EXIT) else ""
+    assert in_words(kind, "stalled in weights", code, "TP1") == words + after
 
 
 # --- a signal that somebody had us send -------------------------------------------------------------------------------

@@ -135,6 +135,20 @@ def test_last_words_are_a_verdict_before_anybody_has_acted(starting: bool) -> No
     assert seen.ends_at == world.now + world.server.settings.fatal_grace_s
 
 
+def test_a_start_that_people_end_drains_until_its_leader_is_gone() -> None:
+    world = World()
+    world.start()
+    world.until(1)
+    world.ignores_term = True
+    world.silent.add(a.KillTree)
+    world.stop()
+    verdict = world.facts_now.verdict
+    assert (world.state, verdict.value, verdict.reason) == (State.STOPPING, "draining", "stop asked by test")
+    world.tell(e.Exited(1, -15))
+    verdict = world.facts_now.verdict
+    assert (world.state, verdict.value, verdict.reason) == (State.STOPPING, "dead", "stop asked by test")
+
+
 def test_after_the_end_the_verdict_tells_how_it_came() -> None:
     verdict = ended().facts_now.verdict
     assert (verdict.value, verdict.reason) == ("dead", "ended by signal 11")

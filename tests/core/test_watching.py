@@ -32,6 +32,19 @@ def test_readiness_says_how_long_the_start_has_taken() -> None:
     assert 4 < ready - begun < 6
 
 
+def test_the_room_of_a_good_start_is_what_the_next_one_is_measured_by() -> None:
+    world = World()
+    world.start()
+    world.until(1)
+    world.tell(e.LineMatched(1, 1, "memory-pool", "TP0", fields={"capacity_tokens": "5000"}))
+    world.health = e.ProbeOutcome.OK
+    world.until(20)
+    assert (world.facts_now.capacity_tokens, world.facts_now.capacity_expected) == (5000, None)
+    world.tell(e.Exited(1, 1))
+    world.until(60)
+    assert (world.facts_now.attempt, world.facts_now.capacity_expected) == (2, 5000)
+
+
 def test_the_first_of_the_last_words_stand_and_later_ones_win_no_time() -> None:
     world = healthy()
     said = world.now
