@@ -26,14 +26,14 @@ class ProbePlan:
     def delay_s(self, last: ProbeOutcome, now: float, *, ready: bool) -> float:
         """How long to wait before the next probe, by what the last one saw.
 
-        Serving servers are asked at moments that they share, so that one wake-up of the daemon serves them all. A 503
-        of a warming server comes at once and ends within seconds, so it is asked ten times a second at first; the delay
+        Servers are asked at moments that they share, so that one wake-up of the daemon serves them all. Only a 503 of a
+        warming server comes at once and ends within seconds, so it is asked ten times a second at first; the delay
         grows, since each answer costs the engine a line in its log.
         """
         if ready:
             return until_shared(self._settings.interval_s, now)
         if last is not ProbeOutcome.UNAVAILABLE:
-            return self._settings.refused_interval_s
+            return until_shared(self._settings.refused_interval_s, now)
         delay = self._warming_delay_s
         self._warming_delay_s = min(self._settings.warming_interval_max_s, delay * 1.15)
         return delay

@@ -35,9 +35,9 @@ def test_a_serving_server_is_asked_at_its_interval_whatever_it_said() -> None:
     assert {plan().delay_s(outcome, 50.0, ready=True) for outcome in ProbeOutcome} == {10.0}
 
 
-def test_serving_servers_are_asked_at_the_same_moments_whenever_they_became_healthy() -> None:
-    firsts = {now + plan().delay_s(ProbeOutcome.OK, now, ready=True) for now in (50.0, 50.4, 53.9, 46.0)}
-    assert firsts == {60.0}
+def test_servers_are_asked_at_the_same_moments_whenever_they_were_started_or_became_healthy() -> None:
+    assert {now + plan().delay_s(ProbeOutcome.OK, now, ready=True) for now in (50.0, 50.4, 53.9, 46.0)} == {60.0}
+    assert {now + plan().delay_s(ProbeOutcome.REFUSED, now, ready=False) for now in (50.0, 50.3, 49.6)} == {51.0}
 
 
 @pytest.mark.parametrize("outcome", [one for one in ProbeOutcome if one is not ProbeOutcome.UNAVAILABLE])
