@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -63,6 +64,12 @@ async def test_a_foreign_socket_is_foreign() -> None:
 async def test_an_empty_tree_owns_nothing() -> None:
     with listening() as made:
         assert await whose(made.getsockname()[1], []) is Listener.FOREIGN
+
+
+async def test_one_among_many_listeners_is_found() -> None:
+    with contextlib.ExitStack() as stack:
+        ports = [stack.enter_context(listening()).getsockname()[1] for _ in range(400)]  # the kernel answers in parts
+        assert {await whose(port, [os.getpid()]) for port in (ports[0], ports[200], ports[-1])} == {Listener.OURS}
 
 
 async def test_nobody_listens_on_a_bound_port() -> None:
@@ -139,10 +146,10 @@ def test_the_table_of_proc_says_the_same_as_the_kernel() -> None:
     """The way without sock_diag: both must find the same sockets."""
     with listening() as made:
         port = made.getsockname()[1]
-        by_table = list(listener._read_table("/proc/net/tcp", port))
+        by_table = listener._read_table("/proc/net/tcp", port)
         assert by_table == list(listener._ask_kernel(socket.AF_INET, port))
         assert by_table == [os.fstat(made.fileno()).st_ino]
 
 
 def test_a_machine_without_ipv6_has_no_table(tmp_path: Path) -> None:
-    assert list(listener._read_table(str(tmp_path / "tcp6"), 80)) == []
+    assert listener._read_table(str(tmp_path / "tcp6"), 80) == []
