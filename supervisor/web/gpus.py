@@ -48,7 +48,8 @@ def _swatch(owner: str) -> Html:
 def _gpu(gpu: GpuView, clock: Clock, *, full: bool) -> Html:
     sick = gpu.state in ("quarantined", "lost", "missing")
     head = tag("span", f"GPU {gpu.index}", class_="gpu-name")
-    whose = tag("span", gpu.server or gpu.state, class_=f"gpu-state {gpu.state}")
+    lost = f"{gpu.state}, of {gpu.server}" if gpu.server else gpu.state
+    whose = tag("span", lost if sick else gpu.server or gpu.state, class_=f"gpu-state {gpu.state}")
     children = [head, whose, _bar(gpu), tag("span", _used(gpu), class_="gpu-used")]
     if sick or gpu.state == "in-use":
         children.append(tag("p", gpu.reason or "no reason is known", class_="gpu-reason"))

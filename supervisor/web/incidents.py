@@ -27,7 +27,7 @@ def incidents(snapshot: ServerSnapshot, clock: Clock, *, full: bool) -> Html | N
     if not snapshot.incidents:
         return None
     rows = list(_rows(snapshot.incidents))[:SHOWN]
-    items = [_incident(row, snapshot.name, clock, gpus=bool(snapshot.gpus), full=full) for row in rows]
+    items = [_incident(row, snapshot, clock, full=full) for row in rows]
     return tag("div", tag("h4", "What went wrong before"), tag("ol", *items, class_="incidents"))
 
 
@@ -41,7 +41,7 @@ def _cause(incident: IncidentView) -> str:
     return incident.diagnosis.cause if incident.diagnosis and incident.diagnosis.cause else "unknown cause"
 
 
-def _incident(row: list[IncidentView], name: str, clock: Clock, *, gpus: bool, full: bool) -> Html:
+def _incident(row: list[IncidentView], snapshot: ServerSnapshot, clock: Clock, *, full: bool) -> Html:
     incident, found = row[0], row[0].diagnosis
     head = tag(
         "p",
@@ -55,10 +55,10 @@ def _incident(row: list[IncidentView], name: str, clock: Clock, *, gpus: bool, f
     parts = [
         head,
         _repeated(row, clock) if len(row) > 1 else None,
-        tag("p", tag("span", "To do: ", class_="quiet"), with_name(found.remedy, name))
+        tag("p", tag("span", "To do: ", class_="quiet"), with_name(found.remedy, snapshot.name))
         if found and found.remedy
         else None,
-        tag("p", _ending(incident, gpus=gpus), class_="quiet"),
+        tag("p", _ending(incident, gpus=bool(snapshot.gpus), new=incident.attempt == snapshot.attempt), class_="quiet"),
     ]
     if full and found and found.evidence:
         parts.append(preformatted(quoted(found.evidence, 4 * LINE_MAX)))
@@ -72,8 +72,8 @@ def _repeated(row: list[IncidentView], clock: Clock) -> Html:
     return tag("p", f"the same {times} before, first ", since(first.ended, clock), f" ago (attempt {first.attempt})")
 
 
-def _ending(incident: IncidentView, *, gpus: bool) -> str:
-    """What was done, and how long it took."""
+def _ending(incident: IncidentView, *, gpus: bool, new: bool) -> str:
+    """What was done, and how long it took. `new`: a restart that was decided has not come yet, if it ever does."""
     stop, said = incident.stop, [_exit(incident.exit_code)]
     if stop is not None and stop.empty_s is not None:
         said.append(f"no process left after {format_duration(stop.empty_s)}")
@@ -82,6 +82,8 @@ def _ending(incident: IncidentView, *, gpus: bool) -> str:
     if stop is not None and stop.free_s is not None and gpus:
         said.append(f"GPU memory back after {format_duration(stop.free_s)}")
     following = _FOLLOWED.get(incident.decision.partition(":")[0])
+    if new and following == "restarted":
+        return "; ".join(said)
     return "; ".join([*said, f"then {following}"] if following else said)
 
 

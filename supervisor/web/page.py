@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from supervisor.api.control import Clock
-from supervisor.api.words import with_name
+from supervisor.api.words import under_way_since, with_name
 from supervisor.core.gpus.views import GpusView
 from supervisor.core.lifecycle import GIVEN_UP
 from supervisor.snapshot import ServerSnapshot
@@ -17,6 +17,7 @@ from supervisor.web.still import Shown
 
 TITLE = "SGLang Supervisor"
 _HELP = "Reasons, evidence and log lines of a serving server are shown over the control socket only: "
+_LOOKS_LONG_S = 10.0
 NO_TAILS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -104,9 +105,18 @@ def _warnings(snapshot: ServerSnapshot, clock: Clock) -> Iterator[Html]:
         yield _alarm("warning", name, f"runs and takes no requests ({snapshot.verdict.value})")
     elif snapshot.healthy and snapshot.verdict.value == "degraded":
         yield _alarm("warning", name, "serves, and is degraded: ", tag("code", f"sglctl why {name}"), " tells more")
+    elif servers.state_word(snapshot) == "checking" and snapshot.goal == "up" and _looks_long(snapshot, clock):
+        since_ = since(under_way_since(snapshot), clock)
+        why = tag("code", f"sglctl why {name}")
+        yield _alarm("warning", name, "has waited ", since_, " for its devices and ports: ", why, " tells who has them")
     elif state == "stopped" and snapshot.goal == "up" and snapshot.maintenance is not None:
         resume = tag("code", f"sglctl resume {name}")
         yield _alarm("warning", name, "is down, wanted up and paused: it starts with ", resume)
+
+
+def _looks_long(snapshot: ServerSnapshot, clock: Clock) -> bool:
+    """Mostly all is free at the second look; what is not may be somebody's for the rest of the night."""
+    return clock.monotonic - under_way_since(snapshot) >= _LOOKS_LONG_S
 
 
 def _given_up(snapshot: ServerSnapshot) -> Iterator[Child]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from supervisor.api.control import Clock
-from supervisor.api.words import stage_words, under_way_since
+from supervisor.api.words import State, stage_words, state_of, under_way_since
 from supervisor.core import outlook
 from supervisor.core.lifecycle import GIVEN_UP
 from supervisor.core.outlook import progress
@@ -69,6 +69,8 @@ def state_word(snapshot: ServerSnapshot) -> str:
     state = snapshot.lifecycle.value
     if state == "reclaiming":
         return "waiting" if snapshot.turn else "checking"
+    if state_of(snapshot) is State.EXITED:
+        return "exited"  # as `sglctl status` calls what is down although it is wanted up
     if state != "running" or snapshot.healthy:
         return state
     return "not ready"
@@ -104,6 +106,8 @@ def _at_work(snapshot: ServerSnapshot, clock: Clock) -> list[Child]:
             return [*_cause_of(snapshot), "given up ", since(snapshot.lifecycle.since, clock), " ago"]
         case "stopped" if not snapshot.attempt:
             return ["not started yet"]
+        case "stopped":
+            return ["for ", since(snapshot.lifecycle.since, clock)]
         case _:
             stalled = [tag("b", "stalled", class_="slow-note"), ", "] if is_stalled(snapshot) else []
             stage = stage_words(snapshot.stop_stage)

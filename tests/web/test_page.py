@@ -99,6 +99,41 @@ def test_a_start_that_is_overdue_is_called_so_and_no_first_start() -> None:
     assert "Ready first start" in text(page(msgspec.structs.replace(fleet.starting(), deadlines=(), start=late)))
 
 
+def test_who_waits_for_its_devices_for_long_is_not_forgotten() -> None:
+    """Who has them may be somebody's secret; that somebody has them is not."""
+    looking = msgspec.structs.replace(fleet.starting(), turn="", lifecycle=FacetView("reclaiming", fleet.NOW - 3, "x"))
+    assert "for its devices and ports: sglctl" not in text(page(looking))
+    for changed, told in ({"goal": "up"}, True), ({"goal": "down"}, False), ({"turn": "waits for a"}, False):
+        lifecycle = FacetView("reclaiming", fleet.NOW - 40, "GPU 0: held by pid 4711 of bob")
+        shown = text(page(msgspec.structs.replace(looking, lifecycle=lifecycle, **changed)))
+        assert ("has waited 40 s for its devices and ports: sglctl why kimi-k2 tells who has them" in shown) is told
+        assert "bob" not in shown
+
+
+def test_what_rests_is_not_said_to_be_killed_and_what_exited_is_called_so() -> None:
+    """The step at which its end was over is no state of a server that rests."""
+    down = fleet.running(lifecycle=FacetView("stopped", fleet.NOW - 60), stop_stage="kill", ready_since=None)
+    for goal, ended, word in (("down", None, "stopped"), ("up", fleet.fatal().exit, "exited"), ("up", None, "stopped")):
+        told = page(msgspec.structs.replace(down, goal=goal, exit=ended))
+        assert f'data-state="{word}"' in told
+        assert "being killed" not in text(told)
+        assert "for 1 m" in text(told)
+
+
+def test_a_restart_that_has_not_come_is_not_told_as_done() -> None:
+    waiting = msgspec.structs.replace(fleet.starting(), attempt=2, lifecycle=FacetView("backoff", fleet.NOW - 5))
+    assert "then restarted" not in text(page(waiting))
+    assert "then restarted" in text(page(fleet.starting()))
+
+
+def test_a_gpu_out_of_use_says_so_beside_whose_it_is() -> None:
+    shown = fleet.control()
+    view = shown.gpus()
+    leased = msgspec.structs.replace(view.gpus[-1], server="kimi-k2")
+    shown.view = msgspec.structs.replace(view, gpus=(*view.gpus[:-1], leased))
+    assert "GPU 9 quarantined, of kimi-k2" in text(document(shown, full=False))
+
+
 def test_the_worst_of_a_bad_night_comes_first() -> None:
     html = document(crowd.control(), full=False)
     alarms = html[html.index('class="alarms"') - 4 : html.index("</ul>", html.index('class="alarms"'))]
