@@ -33,7 +33,6 @@ class Advance(msgspec.Struct, frozen=True):
     listening: bool = False
     ready: bool = False  # a hint: readiness is proven by a probe
     fatal: bool = False
-    draining: bool = False
 
 
 class PhaseTracker:
@@ -91,7 +90,6 @@ class PhaseTracker:
             listening=rule.hint == "listening",
             ready=rule.hint == "ready",
             fatal=rule.hint == "fatal",
-            draining=rule.hint == "drain",
         )
 
     def view(self) -> StartupView:

@@ -173,6 +173,24 @@ def test_listening_and_ready_are_hints_and_nothing_moves_afterwards() -> None:
     assert start.view.phase == "healthy"
 
 
+def test_what_tells_of_an_end_is_told_from_what_does_not() -> None:
+    start = Start()
+    for line, fatal in (
+        ("SIGQUIT received. signum=None, frame=None. It usually means one child failed.", True),
+        ("Load weight begin.", False),
+        ("SIGTERM received. signum=15 frame=None. Draining requests and shutting down...", False),
+    ):
+        said = start.rank("TP0", line) + [start.tracker.observe(match, start.now) for match in start.reader.finish()]
+        assert any(one.fatal for one in said) is fatal, line
+
+
+def test_a_bar_is_the_last_that_its_rank_has_said() -> None:
+    start = Start()
+    start.rank("TP0", "Load weight begin. avail mem=138.31 GB")
+    start.says("Multi-thread loading shards:  38% Completed | 3/8 [00:00<00:00, 2.00it/s]")
+    assert "3/8" in start.view.ranks[0].last_line
+
+
 def test_serving_is_progress_by_its_batches_not_by_its_probes() -> None:
     start = Start()
     start.says("[2026-03-01 10:00:00] The server is fired up and ready to roll!", at=10)
@@ -198,7 +216,9 @@ def test_a_bar_counts_as_progress_only_when_it_moves() -> None:
     assert rank.memory_left_gb == 138.31
 
 
-@pytest.mark.parametrize(("rate", "expected"), [("1.25s/it", 1 / 1.25), ("22.90it/s", 22.9), ("?it/s", None)])
+@pytest.mark.parametrize(
+    ("rate", "expected"), [("1.25s/it", 1 / 1.25), ("22.90it/s", 22.9), ("?it/s", None), ("0.00s/it", None)]
+)
 def test_rates_of_both_forms(rate: str, expected: float | None) -> None:
     start = Start()
     start.says(f"Multi-thread loading shards:  38% Completed | 3/8 [00:00<00:00, {rate}]")

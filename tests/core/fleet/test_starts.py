@@ -169,6 +169,24 @@ def test_a_server_that_is_stopped_while_it_waits_leaves_the_line() -> None:
     assert host.ask("c") == Go()
 
 
+def test_who_has_left_the_line_is_not_shown_in_it() -> None:
+    """Nobody has asked since."""
+    host = Host("a", "b", "c", slots=1)
+    host.start("a")
+    host.want("b", "c")
+    host.put("b", State.STOPPED, wanted=False)
+    assert host.line() == ["c"]
+
+
+def test_the_look_of_an_earlier_wish_finds_no_slot_for_a_later_one() -> None:
+    host = Host("a", "b", slots=1)
+    host.want("a")
+    host.put("a", State.STOPPED, wanted=False)
+    host.put("a", State.RECLAIMING)
+    assert host.want("b") == [Go()]
+    assert isinstance(host.look("a"), Wait)
+
+
 def test_a_stalled_start_gives_its_slot_up() -> None:
     host = Host("a", "b", slots=1)
     host.start("a")
@@ -246,6 +264,17 @@ def test_members_that_wait_for_each_other_within_their_start_share_a_slot() -> N
     assert isinstance(host.ask("c"), Wait)
     host.put("b", State.RUNNING)
     assert host.ask("c") == Go()
+
+
+def test_whoever_asks_first_of_them_takes_the_slot_for_all() -> None:
+    """A mate that is before it in line is no reason to wait for: it comes with it."""
+    pair = {"a": Ties(group="pair", mates=("b",), gang="pair"), "b": Ties(group="pair", mates=("a",), gang="pair")}
+    host = Host("a", "b", "c", slots=1, **pair)
+    host.start("c")
+    assert all(isinstance(answer, Wait) for answer in host.want("a", "b"))
+    host.put("c", State.RUNNING)
+    assert host.ask("b") == Go()
+    assert host.ask("a") == Go()
 
 
 # --- needs ---------------------------------------------------------------------------------------------------------
