@@ -90,7 +90,10 @@ class Patience:
         return None if stall_s is None else self.last_progress() + stall_s
 
     def stall_reason(self, now: float) -> str:
-        """Phase, for how long, how long is allowed and usual, what the processes do, which ranks hold the others up."""
+        """Phase, for how long, how long is allowed and usual, what the processes do, which ranks hold the others up.
+
+        A log tells of those that print. Who is stopped or stuck may be another one, and is the first to look at.
+        """
         due, view = self.stall_at(), self._view()
         if due.rule == "limit":
             what = f"not done after {now - max(self._begun, view.since):.0f} s, {due.allowed_s:.0f} s are allowed"
@@ -100,8 +103,14 @@ class Patience:
             what = f"{silent}{idle}, {due.allowed_s:.0f} s are allowed"
         who = view.laggard or (f"all {len(view.ranks)} ranks are in it" if len(view.ranks) > 1 else "")
         where = f"blind ({self.blind})" if self.blind else f"stalled in {due.phase}"
-        parts = (f"{where}: {what}", self._budgets.usual(due.phase), who)
+        parts = (f"{where}: {what}", self._budgets.usual(due.phase), who, self._standing_still(now))
         return "; ".join(part for part in parts if part)
+
+    def _standing_still(self, now: float) -> str:
+        """Who is stopped, or has been in the kernel for longer than any disk read takes."""
+        stuck_s = self._settings.serving.stuck_s
+        still = (one for one in self._vitals.standstills() if one.process.state != "D" or now - one.since >= stuck_s)
+        return ", ".join(one.words for one in still)
 
 
 def _hidden(facts: CommandFacts) -> str:

@@ -16,7 +16,7 @@ from supervisor.core.patience import Deadline, Patience
 from supervisor.core.resolve import resolve
 from supervisor.core.settings import PhaseLimit, Settings
 from supervisor.core.vitals import Vitals
-from supervisor.events import TreeSampled
+from supervisor.events import ProcessSample, TreeSampled
 from supervisor.profile import CommandFacts, facts, load_profile, profile_names
 from supervisor.snapshot import RankView, StartupView
 
@@ -77,6 +77,18 @@ def test_the_reason_says_who_holds_the_others_up() -> None:
     assert Start(view=replace(VIEW, ranks=ranks[:1])).patience.stall_reason(450.0) == said
     lag = "TP1 still in weights; 1 rank waits in memory-pool"
     assert Start(view=replace(VIEW, ranks=ranks, laggard=lag)).patience.stall_reason(450.0) == f"{said}; {lag}"
+
+
+def test_the_reason_names_a_rank_that_stands_still_though_all_ranks_look_alike_in_the_log() -> None:
+    """Seen with real ranks in a capture, whose bar the first one prints for all."""
+    ranks = tuple(RankView(rank=f"TP{n}", stage="weights", phase="weights", since=100.0) for n in range(2))
+    start = Start(view=replace(VIEW, ranks=ranks))
+    processes = (ProcessSample(7, "D", "scheduler", "TP0"), ProcessSample(8, "T", "scheduler", "TP1"))
+    start.vitals.tree(TreeSampled(1, cpu_s=1.0, read_bytes=0, write_bytes=0, processes=processes), 280.0)
+    stopped = "scheduler TP1 (pid 8) is stopped (T)"
+    assert start.patience.stall_reason(450.0).endswith(f"; all 2 ranks are in it; {stopped}")
+    stuck = "scheduler TP0 (pid 7) is stuck in the kernel (D)"
+    assert start.patience.stall_reason(470.0).endswith(f"; {stuck}, {stopped}"), "no disk read takes that long"
 
 
 def test_what_a_few_starts_teach_is_told_and_does_not_act() -> None:
