@@ -97,6 +97,7 @@ class DiagnosisView(msgspec.Struct, frozen=True):
     evidence_line: int = 0
     evidence: str = ""
     confidence: float = 0.0
+    evidence_rank: str = ""  # who wrote that line; "" of the launcher's, and where there is one rank only
 
     @property
     def runbook(self) -> str:

@@ -117,7 +117,8 @@ def cause_of(diagnosis: DiagnosisView, *, tried: bool = False, in_vain: bool = F
     if diagnosis.cause:
         yield f"first cause: {_class(diagnosis, tried, in_vain)}."
     if diagnosis.evidence:
-        where = f"evidence, line {diagnosis.evidence_line}" if diagnosis.evidence_line else "told by"
+        whose = f" ({diagnosis.evidence_rank})" if diagnosis.evidence_rank else ""
+        where = f"evidence, line {diagnosis.evidence_line}{whose}" if diagnosis.evidence_line else "told by"
         yield f"{where}: {' '.join(diagnosis.evidence.split())}"
     if diagnosis.remedy:
         yield f"what to change: {diagnosis.remedy}"

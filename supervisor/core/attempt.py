@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from supervisor.actions import Probe, StartRecord
 from supervisor.core.budgets import Budgets
 from supervisor.core.diagnose import CauseFinder
-from supervisor.core.endcause import End, EndKind, end_cause, in_words
+from supervisor.core.endcause import End, EndKind, end_cause, in_words, proven
 from supervisor.core.health import HealthBook
 from supervisor.core.log.figures import count_of
 from supervisor.core.patience import Patience
@@ -295,6 +295,7 @@ class Attempt:
 
     def summary(self) -> str:
         """The end in a few words."""
-        told = in_words(self.ending, self.ending_reason, self.exit.code if self.exit else None, self.first_death)
+        first = "" if proven(self.diagnosis) else self.first_death
+        told = in_words(self.ending, self.ending_reason, self.exit.code if self.exit else None, first)
         late = self.outlived and self.ending is EndKind.OPERATOR
         return f"{told}: its grace was over" if late else told

@@ -104,6 +104,7 @@ class CauseFinder:
             evidence_line=clue.match.line,
             evidence=clue.match.text,
             confidence=min(0.99, clue.weight / 100),
+            evidence_rank=clue.match.rank,
         )
 
     def view_of_guess(self, guess: Guess, clue: Clue | None) -> DiagnosisView:

@@ -14,6 +14,7 @@ from supervisor.profile import Profile
 from supervisor.snapshot import DiagnosisView
 
 _GUESS = 0.4  # an exit by signal 9 alone: the kernel, an operator and the engine itself end a process alike
+_SURE = 0.7
 _SEEN = 0.8
 CANNOT_EXECUTE = "cannot-execute"  # no class of a log: the command never ran
 _OF_A_SIGNAL = (EXTERNAL, PEER_DEATH, HOST_OOM, NO_EVIDENCE)  # what an end looks like that a signal brought about
@@ -74,6 +75,14 @@ def end_cause(finder: CauseFinder, profile: Profile, end: End) -> DiagnosisView:
     if stalled and not _explains(profile, told):
         return _seen_stalled(profile, end)
     return _seen_dead(told, end) if dead and not told.evidence else told
+
+
+def proven(told: DiagnosisView | None) -> bool:
+    """Whether a line of the log explains the end for sure, so that who ended first is but the order of the clearing up.
+
+    An engine that gives up kills its own processes one after another.
+    """
+    return told is not None and told.evidence_line > 0 and told.confidence >= _SURE and told.cause not in _OF_A_SIGNAL
 
 
 def in_words(kind: EndKind | None, reason: str, code: int | None, first_death: str) -> str:

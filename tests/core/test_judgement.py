@@ -511,6 +511,26 @@ def test_who_ended_first_is_named_although_the_leader_followed_at_once() -> None
     assert incident.reason == "ended by signal 9 after scheduler TP2 (pid 4711) had ended"
 
 
+def test_when_the_log_proves_a_cause_its_rank_is_named_and_not_whom_the_engine_killed_first() -> None:
+    """Seen with a real engine: the detokenizer is the first to go when the launcher clears up after a scheduler."""
+    world = World(PATIENT)
+    world.start()
+    world.until(1)
+    world.silent.add(a.KillTree)
+    world.log(
+        "[2026-11-29 10:40:59 TP1] Scheduler hit an exception: Traceback (most recent call last):",
+        '  File "/venv/sglang/srt/mem_cache/memory_pool.py", line 801, in _create_buffers',
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.10 GiB.",
+        "[2026-11-29 10:41:00] SIGQUIT received. signum=None, frame=None. It usually means one child failed.",
+    )
+    world.tell(e.RoleDied(1, 4712, "detokenizer", with_leader=True, code=-9))
+    world.tell(e.Exited(1, -9))
+    world.tell(e.TreeEmptied(1, kernel_heard=True))
+    (incident,) = world.facts_now.incidents
+    assert incident.reason == "ended by signal 9"
+    assert (incident.diagnosis.cause, incident.diagnosis.evidence_rank) == ("gpu-oom-kv-pool", "TP1")
+
+
 def test_a_command_that_cannot_be_executed_has_a_cause_of_its_own() -> None:
     world = World(PATIENT)
     world.spawn_error = e.SpawnFailed(0, "cannot execute /opt/none: no such file", True)
