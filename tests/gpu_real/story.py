@@ -20,15 +20,15 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.gpu_real.engine import TOKENS, Stream, scheduler_of
+
 NAME = "real"
 START_LIMIT_S = 240.0
-TOKENS = 3000  # some seconds of a small model
 STOPPED = 8  # seconds that a stopped scheduler is borne
 
 
@@ -108,18 +108,6 @@ class Story:
         self.process.wait(120)
 
 
-def scheduler_of(root: int) -> int:
-    """The engine's scheduler among the leader's children, by its title."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                words = (entry / "cmdline").read_bytes()
-                parent = int((entry / "stat").read_bytes().rpartition(b")")[2].split()[1])
-                if parent == root and words.startswith(b"sglang::scheduler"):
-                    return int(entry.name)
-    raise SystemExit("no scheduler found")
-
-
 def tell(story: Story) -> dict[str, Any]:
     """The story; what was seen."""
     seen: dict[str, Any] = {}
@@ -173,28 +161,6 @@ def upgraded(story: Story, server: dict[str, Any]) -> dict[str, Any]:
         "tokens asked, told": [TOKENS, stream.tokens],
         "ended as it should": stream.ended,
     }
-
-
-class Stream(threading.Thread):
-    """One long answer, read as it comes."""
-
-    def __init__(self, port: int) -> None:
-        super().__init__(daemon=True)
-        self.port, self.tokens, self.ended = port, 0, False
-        self._begun = threading.Event()
-        self.start()
-        self._begun.wait(30)
-
-    def run(self) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        asked = {"text": "a", "stream": True, "sampling_params": {"max_new_tokens": TOKENS, "ignore_eos": True}}
-        with contextlib.closing(connection):
-            connection.request("POST", "/generate", json.dumps(asked), {"content-type": "application/json"})
-            for line in connection.getresponse():
-                if line.startswith(b"data: {"):
-                    self.tokens = json.loads(line[6:])["meta_info"]["completion_tokens"]
-                    self._begun.set()
-                self.ended = self.ended or line.strip() == b"data: [DONE]"
 
 
 def main() -> None:
