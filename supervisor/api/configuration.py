@@ -17,10 +17,14 @@ Name = Annotated[str, msgspec.Meta(max_length=64)]
 
 
 class UpdateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Which servers, all of them when none is named; `free_only` leaves alone what costs a restart."""
+    """Which servers; when none is named all of them, and the routers before them, or `routers_only`.
+
+    `free_only` leaves alone what costs a restart, and the servers of a router that the file has no more.
+    """
 
     names: Annotated[tuple[Name, ...], msgspec.Meta(max_length=1000)] = ()
     free_only: bool = False
+    routers_only: bool = False
 
 
 class AddBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,7 +39,8 @@ async def reread(call: Call) -> Response:
     running, available = call.control.config(), call.control.available()
     path = call.control.daemon_info().config_path
     starts = await _last_starts(call.control, found)
-    return answer(wire.Reread(path, _servers(running, available), found, starts))
+    restarts = tuple(call.control.restarts(found))
+    return answer(wire.Reread(path, _servers(running, available), found, starts, restarts))
 
 
 async def _read(control: Control) -> Differences:
@@ -60,16 +65,19 @@ def _servers(running: Config, read: Config) -> tuple[wire.Configured, ...]:
 async def update(call: Call) -> Response:
     """Answers when all is done, which takes as long as servers take to stop; it goes on when the client leaves."""
     body: UpdateBody = call.body
+    if body.names and body.routers_only:
+        raise RefusedError(400, "cannot update routers alone and servers: name none")
     found = await _read(call.control)
     known = call.control.config().servers.keys() | call.control.available().servers.keys()
     for name in body.names:
         if name not in known:
             raise unknown_server(name, known)
     try:
-        applied = await call.control.update(body.names, call.by, free_only=body.free_only)
+        routers = () if body.names else await call.control.update_routers(call.by, free_only=body.free_only)
+        applied = () if body.routers_only else await call.control.update(body.names, call.by, free_only=body.free_only)
     except (ConfigError, ChangeRefusedError) as problem:  # the file has changed once more
         raise RefusedError(409, str(problem)) from None
-    return answer(wire.Updated(tuple(applied), tuple(found.daemon)))
+    return answer(wire.Updated(tuple(applied), tuple(found.daemon), tuple(routers)))
 
 
 async def add(call: Call) -> Response:

@@ -90,7 +90,10 @@ class Upgrading(msgspec.Struct, frozen=True):
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """What became of one server's change: added, removed, restarted, changed (no restart), skipped or failed."""
+    """What became of one server's change: added, removed, restarted, changed (no restart), skipped or failed.
+
+    Or of one router's, which knows no restart: `problem` is then what the router says to it.
+    """
 
     name: str
     kind: str
@@ -161,6 +164,14 @@ class Control(Protocol):
 
     async def update(self, names: Sequence[str], by: str, *, free_only: bool) -> Sequence[Applied]:
         """Read the file again and bring it into force for these servers (none: all). Raises as `reread`."""
+        ...
+
+    async def update_routers(self, by: str, *, free_only: bool) -> Sequence[Applied]:
+        """Read the file again and bring its routers into force. Raises as `reread`."""
+        ...
+
+    def restarts(self, found: Differences) -> Sequence[tuple[str, ...]]:
+        """The restarts that these changes take now: each with all whom it restarts, first one that has changed."""
         ...
 
     async def add_server(self, name: str, by: str) -> None:

@@ -25,6 +25,12 @@ _LINES = {  # supervisorctl's, as far as it has one
     "changed": ("updated process group",),
     "skipped": ("left as it is: it costs a restart",),
 }
+_ROUTED = {
+    "added": "added",
+    "changed": "updated",
+    "removed": "removed",
+    "skipped": "left as it is: the file has it no more, without --live its servers would leave it",
+}
 _UP = ("STARTING", "RUNNING", "BACKOFF", "STOPPING")
 _SEVERAL = "update waits for none of them to serve again before it restarts the next; update --rolling does"
 _NOTHING = "No config updates to processes"
@@ -50,10 +56,18 @@ def reread(client: Client, options: Namespace) -> int:
         price = _price(server, read["last_start_s"], server["name"] in up)
         say(f"{clean(server['name'])}: {clean(server['kind'])}{price}")
         _print_keys(server["keys"], {"restart": "restart needed", "live": "live"})
-    if sum(server["name"] in up and _restarts(server) for server in changes["servers"]) > 1:
+    restarts = read.get("restarts", [])
+    for first, *mates in restarts:
+        if mates:
+            say(f"{clean(first)} restarts together with {clean(' and '.join(mates))}")
+    if len(restarts) > 1:
         say(_SEVERAL)
     if not changes["servers"]:
         say(_NOTHING)
+    for router in changes.get("routers", []):
+        price = " (update takes its servers out of it)" if router["kind"] == "disappeared" else " (live)"
+        say(f"router {clean(router['name'])}: {clean(router['kind'])}{price}")
+        _print_keys(router["keys"], {"live": "live"})
     _print_keys(changes.get("groups", []), {"live": "live"})
     _print_keys(changes["daemon"], _NEXT_START)
     return codes.OK
@@ -156,15 +170,29 @@ def update(client: Client, options: Namespace) -> int:
         complain_unknown(name, known)
     everybody = not names or "all" in names
     changes = [one for one in read["differences"]["servers"] if everybody or one["name"] in names]
+    routers = everybody and bool(read["differences"].get("routers"))
+    rerouted = [reroute(client, live=options.live)] if routers else []
     done = set[str]()  # one may have gone with a mate of its group
     results = [_updated(client, one, done, live=options.live) for one in changes if one["name"] not in done]
     if everybody and not changes and read["differences"].get("groups"):
         client.post("/v1/config/update", {"names": [], "free_only": True})
     _print_keys(read["differences"].get("groups", []), {"live": "live"})
     _print_keys(read["differences"]["daemon"], _NEXT_START)
-    if not changes and not unknown and not (everybody and read["differences"].get("groups")):
+    if not changes and not unknown and not routers and not (everybody and read["differences"].get("groups")):
         say(_NOTHING)
-    return codes.worst([*results, codes.UNKNOWN if unknown else codes.OK])
+    return codes.worst([*rerouted, *results, codes.UNKNOWN if unknown else codes.OK])
+
+
+def reroute(client: Client, *, live: bool) -> int:
+    """The routers of the file, before the servers that they hand requests to; how each of them takes it."""
+    answer = client.post("/v1/config/update", {"names": [], "routers_only": True, "free_only": live}, None)
+    for one in answer["routers"]:
+        if one["kind"] == "failed":
+            complain_each("router: ERROR (", one["problem"], ")")
+            return codes.ERROR
+        problem = f" ({clean(one['problem'])})" if one["problem"] else ""
+        say(f"router {clean(one['name'])}: {_ROUTED[one['kind']]}{problem}")
+    return codes.OK
 
 
 def _updated(client: Client, change: Any, done: set[str], *, live: bool) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from supervisor.cli import codes
+from supervisor.cli.configuration import reroute
 from supervisor.cli.connection import ANSWER_TIMEOUT_S, RefusedError
 from supervisor.cli.text import as_json, clean, complain, plain_name, say
 
@@ -42,6 +43,8 @@ def begin(client: Client, kind: str, options: Namespace) -> int:
     if kind == "restart":
         body["reason"] = options.reason
     try:
+        if kind == "update" and not body["names"]:
+            reroute(client, live=False)
         begun = client.post("/v1/rolling", body)
     except RefusedError as error:
         complain(f"error: {error}")

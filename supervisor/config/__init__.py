@@ -1,6 +1,6 @@
 """The operator's settings: strictly read, checked once, frozen afterwards."""
 
-from supervisor.config.diff import Differences, KeyChange, ServerChange, differences, started_with
+from supervisor.config.diff import Differences, KeyChange, RouterChange, ServerChange, differences, started_with
 from supervisor.config.env_file import EnvironmentRefusedError, read_env_file
 from supervisor.config.load import ConfigError, ConfigFile, config_hash, load, read_files, understand
 from supervisor.config.model import (
@@ -60,6 +60,7 @@ __all__ = [
     "PhaseDeadline",
     "ReadinessConfig",
     "RestartConfig",
+    "RouterChange",
     "RouterConfig",
     "RouterKind",
     "ServerChange",

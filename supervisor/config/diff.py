@@ -59,12 +59,21 @@ class ServerChange(msgspec.Struct, frozen=True):
         return any(change.price == "restart" for change in self.keys)
 
 
+class RouterChange(msgspec.Struct, frozen=True):
+    """A router that is available (new), changed or disappeared. No process notices."""
+
+    name: str
+    kind: str
+    keys: tuple[KeyChange, ...] = ()
+
+
 class Differences(msgspec.Struct, frozen=True):
-    """All changes; those of the daemon's own table and of routers come with its next start."""
+    """All changes; those of the daemon's own table come with its next start."""
 
     servers: tuple[ServerChange, ...]
     daemon: tuple[KeyChange, ...]
     groups: tuple[KeyChange, ...] = ()
+    routers: tuple[RouterChange, ...] = ()
 
 
 def started_with(server: ServerConfig) -> str:
@@ -78,16 +87,18 @@ def started_with(server: ServerConfig) -> str:
 
 
 def differences(running: Config, read: Config) -> Differences:
-    """From what runs to what has just been read, servers in order of their names."""
+    """From what runs to what has just been read, servers and routers in order of their names."""
     names = sorted(running.servers.keys() | read.servers.keys())
     changes = [_server(running.servers.get(name), read.servers.get(name), name) for name in names]
     return Differences(
         servers=tuple(change for change in changes if change is not None),
-        daemon=(
-            *_keys("daemon", _plain(running.daemon), _plain(read.daemon)),
-            *_keys("router", _routers(running, read), _routers(read, running)),
-        ),
+        daemon=tuple(_keys("daemon", _plain(running.daemon), _plain(read.daemon))),
         groups=tuple(replace(one, price="live") for one in _keys("group", _groups(running), _groups(read))),
+        routers=tuple(
+            change
+            for name in sorted(running.routers.keys() | read.routers.keys())
+            if (change := _router(running.routers.get(name), read.routers.get(name), name)) is not None
+        ),
     )
 
 
@@ -104,19 +115,29 @@ def _server(before: ServerConfig | None, after: ServerConfig | None, name: str) 
     return ServerChange(name, "changed", keys) if keys else None
 
 
+def _router(before: RouterConfig | None, after: RouterConfig | None, name: str) -> RouterChange | None:
+    if before is None:
+        return RouterChange(name, "available")
+    if after is None:
+        return RouterChange(name, "disappeared")
+    path = f"router.{name}"
+    found = [
+        replace(one, key=one.key.removeprefix(f"{path}."), price="live")
+        for one in _keys(path, _set(before), _set(after))
+    ]
+    return RouterChange(name, "changed", tuple(found)) if found else None
+
+
+def _set(router: RouterConfig) -> dict[str, Any]:
+    """What is set in its table."""
+    defaults = _plain(RouterConfig(""))
+    return {key: value for key, value in _plain(router).items() if key != "name" and value != defaults[key]}
+
+
 def _plain(table: msgspec.Struct) -> dict[str, Any]:
     """The table by the keys of the file."""
     plain: dict[str, Any] = msgspec.to_builtins(table)
     return plain
-
-
-def _routers(config: Config, other: Config) -> dict[str, Any]:
-    """What is set in the tables of routers; one that only the other has is empty here."""
-    defaults = _plain(RouterConfig(""))
-    return {name: {} for name in other.routers} | {
-        name: {key: value for key, value in _plain(router).items() if key != "name" and value != defaults[key]}
-        for name, router in config.routers.items()
-    }
 
 
 def _keys(path: str, before: dict[str, Any], after: dict[str, Any]) -> Iterator[KeyChange]:

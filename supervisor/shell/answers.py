@@ -109,7 +109,8 @@ class Answers:
 
     def config(self) -> Config:
         """The configuration that is in force."""
-        return msgspec.structs.replace(self._parts.config, servers=self._parts.roster.configs(), groups=self._groups())
+        servers, routers = self._parts.roster.configs(), dict(self._parts.routing.configs)
+        return msgspec.structs.replace(self._parts.config, servers=servers, groups=self._groups(), routers=routers)
 
     def _groups(self) -> dict[str, GroupConfig]:
         return self._parts.config.groups if self._parts.changes.groups is None else self._parts.changes.groups
@@ -125,6 +126,14 @@ class Answers:
     async def update(self, names: Sequence[str], by: str, *, free_only: bool) -> Sequence[Applied]:
         """Bring the file into force."""
         return await self._parts.changes.apply(names, by, free_only=free_only)
+
+    async def update_routers(self, by: str, *, free_only: bool) -> Sequence[Applied]:
+        """Bring the routers of the file into force."""
+        return await self._parts.changes.reroute(by, free_only=free_only)
+
+    def restarts(self, found: Differences) -> Sequence[tuple[str, ...]]:
+        """Whom bringing the file into force would restart."""
+        return self._parts.changes.restarts(found)
 
     async def add_server(self, name: str, by: str) -> None:
         """Add a server of the file as it was last read."""

@@ -15,15 +15,17 @@ from supervisor.config import (
     ConfigFile,
     Differences,
     GroupConfig,
+    RouterChange,
     ServerChange,
     ServerConfig,
     differences,
     read_files,
     understand,
 )
-from supervisor.config.groups import Ties
+from supervisor.config.groups import Ties, ties
 from supervisor.core.fleet.ends import by_need
 from supervisor.shell.roster import ChangeProblem, Roster
+from supervisor.shell.routing import Routing
 from supervisor.threads import Threads
 
 READ_LIMIT_S = 10.0
@@ -41,12 +43,14 @@ class Changes:
         path: str,
         tasks: TaskGroup,
         ties: Callable[[], Mapping[str, Ties]],
+        routing: Routing | None = None,
     ) -> None:
         self._roster = roster
         self._running = running
         self._path = path
         self._tasks = tasks
         self._ties = ties
+        self._routing = routing or Routing()
         self._read: Config | None = None
         self.files: tuple[ConfigFile, ...] = ()  # the text of what was last read and could be used
         self.groups: dict[str, GroupConfig] | None = None  # those in force since the file was applied; None: not yet
@@ -85,10 +89,42 @@ class Changes:
         """
         found = (await self.reread()).servers
         self.groups = self.available.groups
+        self._routing.regroup(self.available)
         wanted = [change for change in found if not names or change.name in names]
         skipped = [change for change in wanted if free_only and costs(change)]
         applied = await self._carry_out([change for change in wanted if change not in skipped], by)
         return *applied, *(Applied(change.name, "skipped", "it costs a restart") for change in skipped)
+
+    async def reroute(self, by: str, *, free_only: bool = False) -> tuple[Applied, ...]:
+        """Bring the routers of the file into force. ConfigError as `reread`.
+
+        `free_only`: one that the file has no more keeps its servers.
+        """
+        found, applied, done = (await self.reread()).routers, list[Applied](), anyio.Event()
+        self._tasks.start_soon(self._rerouted, found, by, free_only, applied, done, name="changes of routers")
+        await done.wait()  # as long as routers take to answer and to let go, which their own limits bound
+        return tuple(applied)
+
+    async def _rerouted(
+        self, found: Sequence[RouterChange], by: str, free_only: bool, applied: list[Applied], done: anyio.Event
+    ) -> None:
+        """In a task of the daemon, as other changes."""
+        file = self.available
+        kept = [
+            one for one in found if free_only and one.kind == "disappeared" and not self._routing.keeps(one.name, file)
+        ]
+        try:
+            async with self._lock:
+                applied += await self._routing.change(file, [one for one in found if one not in kept])
+                await self._roster.heed_routers()
+            applied += [Applied(one.name, "skipped") for one in kept]
+            for one in applied:
+                log.info("configuration applied", router=one.name, kind=one.kind, by=by, problem=one.problem)
+        except Exception as bug:
+            log.error("bug", where="changing routers", exc_info=bug)
+            applied.append(Applied("", "failed", f"this is a bug of the daemon: {type(bug).__name__}: {bug}"))
+        finally:
+            done.set()
 
     async def add(self, name: str, by: str) -> None:
         """Add a server of the file as it was last read, and start it if it starts by itself."""
@@ -155,6 +191,7 @@ class Changes:
                         along = self._along(change)
                         applied.append(await self._apply(change, by))
                         applied.extend(Applied(one, "restarted") for one in along if applied[-1].kind == "restarted")
+                await self._roster.heed_routers()  # groups may have been changed by the same file
         finally:
             done.set()
 
@@ -192,6 +229,16 @@ class Changes:
             case _:
                 await roster.replace(self.available.servers[name])
                 return "changed"
+
+    def restarts(self, found: Differences) -> list[tuple[str, ...]]:
+        """The restarts that bringing the file into force takes now: each one's first is who has changed."""
+        known, up = ties(self.available), [name for name in self._roster.configs() if self._roster.is_up(name)]
+        steps: list[tuple[str, ...]] = []
+        for change in found.servers:
+            name = change.name
+            if change.restart_needed and name in up and not any(name in step for step in steps):
+                steps.append((name, *(mate for mate in known.get(name, Ties()).mates if mate in up)))
+        return steps
 
     # --- those that restart together -----------------------------------------------------------------------------
 

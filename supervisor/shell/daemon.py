@@ -193,7 +193,9 @@ class Daemon:
         state = Path(self._config.daemon.state_dir)
         self._ends = Ends(self._fleet, roster.loop, self._hub, tasks)
         self._views = Views(roster, self._host.devices, self._host.routing, self._fleet, self._ends)
-        self._changes = Changes(roster, self._in_force, self._config_path, tasks, lambda: self._fleet.ties)
+        self._changes = Changes(
+            roster, self._in_force, self._config_path, tasks, lambda: self._fleet.ties, self._host.routing
+        )
         await self._host.routing.open(stack, roster.doors, state / "routers", os.environ, self._news.router)
         site = Site(self._views.one, self._host.routing.missing, self._fleet.mates, self._ends.request)
         self._rolling = Rolling(
@@ -250,6 +252,8 @@ class Daemon:
             await self._roster.add(server, inherited)
         except ChangeProblem as problem:
             raise StartupProblem(f"cannot start: {problem}") from None
+        if self._left is None and (told := taken_over(inherited)):  # an upgrade tells of itself
+            self._announce(server.name, told)
 
     def _overdue_s(self) -> float:
         return self._roster.overdue_s()

@@ -28,6 +28,7 @@ async def _reread(changes: Changes) -> bool:
     """
     try:
         _tell(await changes.reread())
+        await changes.reroute(BY, free_only=True)
         await changes.apply((), BY, free_only=True)
     except ConfigError as problem:
         log.error("configuration refused", problems=list(problem.problems), effect="nothing was changed")
@@ -40,7 +41,11 @@ def _tell(found: Differences) -> None:
         keys = [one.key for one in change.keys]
         price = "a restart, by sglctl update" if change.restart_needed or change.kind == "disappeared" else "none"
         log.info("configuration differs", server=change.name, kind=change.kind, keys=keys, price=price)
+    for router in found.routers:
+        price = "its servers, by sglctl update" if router.kind == "disappeared" else "none"
+        keys = [one.key for one in router.keys]
+        log.info("configuration differs", router=router.name, kind=router.kind, keys=keys, price=price)
     if found.daemon:
         log.info("configuration differs", keys=[one.key for one in found.daemon], effect="with the next start")
-    if not found.servers and not found.daemon:
+    if not found.servers and not found.daemon and not found.routers:
         log.info("configuration unchanged")

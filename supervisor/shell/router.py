@@ -45,7 +45,7 @@ Tell = Callable[[str, RouterView, RouterView], None]  # of a server: how it stoo
 
 
 class RouterKeeper:
-    """One router. `run` looks; `let_go` looks at once, and again until a server is out."""
+    """One router. `run` looks; `let_go` looks at once, and again until a server is out; `dissolve` until all are."""
 
     def __init__(
         self,
@@ -65,6 +65,10 @@ class RouterKeeper:
         self._tell = tell
         self._writer = writer or StateWriter()
         self._lock = anyio.Lock()
+        self._life = anyio.CancelScope()
+        self._recalled = False
+        self._parting = False  # nobody of ours is to be in it any more
+        self._over = False
         self._listed = _NOBODY
         self._failures = 0
         self._hasty = 0  # looks in a row that found it not settled
@@ -81,11 +85,12 @@ class RouterKeeper:
     # --- looking again and again ---------------------------------------------------------------------------------
 
     async def run(self, changed: Callable[[int], Awaitable[int]]) -> None:
-        """Until cancelled. `changed` waits for the next change of any server."""
-        self._earlier |= await Threads("the disk").run(self._read)
-        while True:
-            await self.look()
-            await self._pause(changed)
+        """Until cancelled, or dissolved. `changed` waits for the next change of any server."""
+        with self._life:
+            await self._recall()
+            while True:
+                await self.look()
+                await self._pause(changed)
 
     async def _pause(self, changed: Callable[[int], Awaitable[int]]) -> None:
         """Until the next look is due, or whom the router is to have has changed."""
@@ -103,17 +108,71 @@ class RouterKeeper:
 
     async def let_go(self, server: str) -> None:
         """Return when the router has confirmed that the server gets no new requests; the caller bounds it."""
-        while True:
+        while not self._over:
             await self.look()
             if self.reachable and not self._may_have(self._url_of(server)):
                 return
-            await anyio.sleep(min(_SOON_S * max(1, self._hasty, self._failures), _SOON_MAX_S))
+            await self._moment()
+
+    async def _moment(self) -> None:
+        await anyio.sleep(min(_SOON_S * max(1, self._hasty, self._failures), _SOON_MAX_S))
+
+    # --- another table, or none ----------------------------------------------------------------------------------
+
+    async def adapt(self, config: RouterConfig, router: Router | None) -> None:
+        """Another table for the same router, and how to speak to it where that is new.
+
+        Waits for a look that is under way, which its own limits bound.
+        """
+        async with self._lock:
+            self.config, self._router = config, router or self._router
+            self._failures, self._offered = 0, {}
+        await self.look()
+
+    async def dissolve(self, doors: Doors, *, quiet: bool) -> str:
+        """Take all that is ours out of the router, and end; why it has not let go in time, "" when it has.
+
+        `doors` are those that it has had. `quiet`: another one of its name tells how servers stand with it.
+        """
+        self._doors, self._parting = doors, True
+        self._tell = (lambda *_: None) if quiet else self._tell
+        with anyio.move_on_after(self.config.leave_limit_s) as limit:
+            await self._recall()
+            await self.look()
+            while not self._is_rid():
+                await self._moment()
+                await self.look()
+        await self.end()
+        why = self.trouble or "it still lists some"
+        return f"it did not let go within {self.config.leave_limit_s:g} s: {why}" if limit.cancelled_caught else ""
+
+    def _is_rid(self) -> bool:
+        """Whether nothing of ours is left, as the router has confirmed."""
+        ours = self._memberships().keys() | self._earlier
+        return bool(self.reachable) and not self.trouble and not self._listed.owed and not ours & self._listed.urls
+
+    async def end(self) -> None:
+        """Leave the router as it is. A look that is under way is broken off, or has come to its end."""
+        self._over = True
+        self._life.cancel()
+        async with self._lock:
+            pass
+
+    async def take_over(self, other: RouterKeeper) -> None:
+        """The same router was known by another name: who was registered there is ours to take out."""
+        await self._remember(other._earlier)
+
+    def forget(self) -> None:
+        """Nothing of ours is left there."""
+        self._writer.ask(self._path, partial(self._path.unlink, missing_ok=True), "it is read and nobody is found")
 
     # --- one look ------------------------------------------------------------------------------------------------
 
     async def look(self) -> None:
         """Ask, tell what is missing, ask again."""
         async with self._lock:
+            if self._over:
+                return
             self._seen = memberships = self._memberships()
             listed = await self._router.listed()
             trouble = listed if isinstance(listed, Trouble) else None
@@ -179,7 +238,10 @@ class RouterKeeper:
 
     def _membership_of(self, server: str) -> Membership:
         door = self._doors().get(server)
-        return Membership.OUT if door is None else membership_of(door.snapshot)
+        return Membership.OUT if door is None else self._wanted(door)
+
+    def _wanted(self, door: Door) -> Membership:
+        return Membership.OUT if self._parting else membership_of(door.snapshot)
 
     def _url_of(self, server: str) -> str:
         door = self._doors().get(server)
@@ -189,7 +251,7 @@ class RouterKeeper:
         return f"http://{connectable(self.config.host or door.host)}:{door.port}"
 
     def _memberships(self) -> dict[str, Membership]:
-        return {self._url(door): membership_of(door.snapshot) for door in self._doors().values()}
+        return {self._url(door): self._wanted(door) for door in self._doors().values()}
 
     def _workers(self) -> list[Worker]:
         return [
@@ -207,6 +269,11 @@ class RouterKeeper:
         write = partial(replace_json, self._path, sorted(self._earlier))
         # Whoever is still configured is known anyway.
         await self._writer.tried(self._writer.ask(self._path, write, "a server that is not configured may stay there"))
+
+    async def _recall(self) -> None:
+        if not self._recalled:
+            self._earlier |= await Threads("the disk").run(self._read)
+            self._recalled = True
 
     def _read(self) -> set[str]:
         try:

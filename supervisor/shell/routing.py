@@ -2,74 +2,186 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
+import httpx
+from anyio.abc import TaskGroup
 
-from supervisor.api.control import RouterFacts
-from supervisor.config import Config, RouterConfig, RouterKind, routed
+from supervisor.api.control import Applied, RouterFacts
+from supervisor.config import Config, RouterChange, RouterConfig, RouterKind, routed
 from supervisor.edge.hook import run_hook
 from supervisor.edge.router import Gateway, Receiver, Reloaded, Router, UpstreamFile, gateway_client
 from supervisor.shell.environment import for_helpers
 from supervisor.shell.guard import guarded, log_bug
-from supervisor.shell.router import Door, Doors, RouterKeeper, Tell
+from supervisor.shell.router import Doors, RouterKeeper, Tell
 from supervisor.shell.writer import StateWriter
 from supervisor.snapshot import RouterView
 
 _RELOAD_LIMIT_S = 30.0
 _NGINX_SETTLE_S = 1.0
 _NOTHING = Config()
+_DONE = {"available": "added", "changed": "changed", "disappeared": "removed"}
+
+
+class Ground(NamedTuple):
+    """What keepers stand on. `doors` are all servers; each router is shown its own."""
+
+    doors: Doors
+    directory: Path
+    environment: Mapping[str, str]
+    tell: Tell
+
+
+class Parting(NamedTuple):
+    """A keeper that has no table any more, or whose table is that of another place; and whom it has had."""
+
+    keeper: RouterKeeper
+    client: httpx.AsyncClient | None
+    doors: Doors
 
 
 class Routing:
     """One for the daemon. `open` comes before everything else; without routers nothing costs anything."""
 
     def __init__(self, config: Config = _NOTHING, writer: StateWriter | None = None) -> None:
-        self._writer = writer
-        self._configs = config.routers
-        self._servers = {
-            name: frozenset(routed(config, router)) if router.servers else None
-            for name, router in config.routers.items()
-        }
+        self._writer = writer or StateWriter()
+        self.configs = dict(config.routers)  # those in force
+        self._servers = {name: _named(config, router) for name, router in config.routers.items()}
+        self._clients: dict[str, httpx.AsyncClient | None] = {}
+        self._tasks: TaskGroup | None = None
+        self._changed: Callable[[int], Awaitable[int]] | None = None
         self.keepers: dict[str, RouterKeeper] = {}
 
     async def open(
         self, stack: AsyncExitStack, doors: Doors, directory: Path, environment: Mapping[str, str], tell: Tell
     ) -> None:
-        """Make the keepers. `doors` are all servers; each router is shown its own."""
-        for name, config in self._configs.items():
-            router = await self._made(stack, config, environment)
-            self.keepers[name] = RouterKeeper(
-                *(config, router, self._doors_of(name, doors), directory, tell, self._writer)
-            )
+        """Make the keepers."""
+        self._ground = Ground(doors, directory, environment, tell)
+        stack.push_async_callback(self._close)
+        for config in self.configs.values():
+            self._add(config)
 
-    async def _made(self, stack: AsyncExitStack, config: RouterConfig, environment: Mapping[str, str]) -> Router:
-        if config.kind is RouterKind.NGINX:
-            reload = partial(_reload, config, environment)
+    async def _close(self) -> None:
+        for client in filter(None, self._clients.values()):
+            await client.aclose()
+
+    def _add(self, config: RouterConfig) -> RouterKeeper:
+        ground, name = self._ground, config.name
+        client = None if config.kind is RouterKind.NGINX else gateway_client(config.url)
+        keeper = self.keepers[name] = RouterKeeper(
+            *(config, self._router(config, client), self._doors_of(name), ground.directory, ground.tell, self._writer)
+        )
+        self._clients[name] = client
+        self._begin(keeper)
+        return keeper
+
+    def _router(self, config: RouterConfig, client: httpx.AsyncClient | None) -> Router:
+        if client is None:
+            reload = partial(_reload, config, self._ground.environment)
             return UpstreamFile(config.file, config.upstream_name, reload, _NGINX_SETTLE_S)
-        client = await stack.enter_async_context(gateway_client(config.url))
         if config.kind is RouterKind.WEBHOOK:
             return Receiver(client, config.name, config.url, config.headers, config.timeout_s)
         return Gateway(client, config.url, config.headers, config.timeout_s)
 
-    def _doors_of(self, router: str, doors: Doors) -> Doors:
-        def own() -> dict[str, Door]:
-            return {name: door for name, door in doors().items() if self._has(router, name)}
+    def _doors_of(self, router: str) -> Doors:
+        return lambda: {name: door for name, door in self._ground.doors().items() if self._has(router, name)}
 
-        return own
+    def _doors_among(self, servers: frozenset[str] | None) -> Doors:
+        return lambda: {name: door for name, door in self._ground.doors().items() if servers is None or name in servers}
 
     def _has(self, router: str, server: str) -> bool:
-        servers = self._servers[router]
+        servers = self._servers.get(router, frozenset())
         return servers is None or server in servers
 
     async def run(self, changed: Callable[[int], Awaitable[int]]) -> None:
-        """Keep them all until cancelled."""
+        """Keep them all, and those that come, until cancelled."""
         async with anyio.create_task_group() as tasks:
-            for name, keeper in self.keepers.items():
-                tasks.start_soon(guarded, log_bug, f"router {name}", keeper.run, changed, name=f"router {name}")
+            self._tasks, self._changed = tasks, changed
+            for keeper in self.keepers.values():
+                self._begin(keeper)
+            await anyio.sleep_forever()  # a router may come at any time
+
+    def _begin(self, keeper: RouterKeeper) -> None:
+        if self._tasks is not None:
+            what = f"router {keeper.config.name}"
+            self._tasks.start_soon(guarded, log_bug, what, keeper.run, self._changed, name=what)
+
+    # --- other tables --------------------------------------------------------------------------------------------
+
+    def regroup(self, config: Config) -> None:
+        """Other groups are in force; a table that is still to come into force keeps those that it was read with."""
+        for name, router in self.configs.items():
+            if config.routers.get(name) == router:
+                self._servers[name] = _named(config, router)
+
+    def keeps(self, router: str, config: Config) -> bool:
+        """Whether the router that is known by this name is one of `config`, perhaps by another name."""
+        return _place(self.configs[router]) in map(_place, config.routers.values())
+
+    async def change(self, config: Config, changes: Sequence[RouterChange]) -> list[Applied]:
+        """Bring these tables into force; who comes goes first, so that servers are in one before they leave another."""
+        parting = [self._part(change.name) for change in changes if self._goes(change.name, config)]
+        kept = [_place(one.keeper.config) in map(_place, config.routers.values()) for one in parting]
+        for one in (one for one, stays in zip(parting, kept, strict=True) if stays):
+            await one.keeper.end()  # before another one speaks to the same router
+        told = {change.name: await self._come(change.name, config) for change in changes}
+        async with anyio.create_task_group() as tasks:
+            for one, stays in zip(parting, kept, strict=True):
+                tasks.start_soon(self._hand_over if stays else self._leave, one, told)
+        self.keepers = {name: self.keepers[name] for name in (*config.routers, *self.keepers) if name in self.keepers}
+        return [Applied(change.name, _DONE[change.kind], told[change.name]) for change in changes]
+
+    def _goes(self, name: str, config: Config) -> bool:
+        before, after = self.configs.get(name), config.routers.get(name)
+        return before is not None and (after is None or _place(before) != _place(after))
+
+    def _part(self, name: str) -> Parting:
+        del self.configs[name]
+        doors = self._doors_among(self._servers.pop(name))
+        return Parting(self.keepers.pop(name), self._clients.pop(name), doors)
+
+    async def _come(self, name: str, config: Config) -> str:
+        """One that is new, or has another table: what it says to that, "" when all is well, or when there is none."""
+        if (router := config.routers.get(name)) is None:
+            return ""
+        before = self.configs.get(name)
+        self.configs[name], self._servers[name] = router, _named(config, router)
+        if before is None:
+            keeper = self._add(router)
+            await keeper.look()
+        else:
+            keeper = self.keepers[name]
+            same = _spoken_to(before) == _spoken_to(
+                router
+            )  # nginx has nothing to read again, a receiver nothing to hear
+            await keeper.adapt(router, None if same else self._router(router, self._clients[name]))
+        return keeper.trouble
+
+    async def _hand_over(self, one: Parting, _: dict[str, str]) -> None:
+        """Another one speaks to the same router: whom it has, stays."""
+        place = _place(one.keeper.config)
+        for heir in [keeper for keeper in self.keepers.values() if _place(keeper.config) == place]:
+            await heir.take_over(one.keeper)
+        await self._gone(one)
+
+    async def _leave(self, one: Parting, told: dict[str, str]) -> None:
+        name = one.keeper.config.name
+        problem = await one.keeper.dissolve(one.doors, quiet=name in self.keepers)
+        told[name] = "; ".join(filter(None, (told[name], problem)))
+        await self._gone(one, forget=not problem)
+
+    async def _gone(self, one: Parting, *, forget: bool = True) -> None:
+        if forget and one.keeper.config.name not in self.keepers:
+            one.keeper.forget()
+        if one.client is not None:
+            await one.client.aclose()
+
+    # --- all of them ---------------------------------------------------------------------------------------------
 
     def facts(self) -> tuple[RouterFacts, ...]:
         """Each of them in a few words."""
@@ -82,7 +194,7 @@ class Routing:
 
     def limit_s(self, server: str) -> float:
         """How long its routers may hold a stop up; 0 when it has none."""
-        return max((one.leave_limit_s for name, one in self._configs.items() if self._has(name, server)), default=0.0)
+        return max((one.leave_limit_s for name, one in self.configs.items() if self._has(name, server)), default=0.0)
 
     def views(self, server: str) -> tuple[RouterView, ...]:
         """How it stands with each of its routers."""
@@ -110,6 +222,21 @@ class Routing:
 
     def _of(self, server: str) -> list[RouterKeeper]:
         return [keeper for name, keeper in self.keepers.items() if self._has(name, server)]
+
+
+def _named(config: Config, router: RouterConfig) -> frozenset[str] | None:
+    """The servers that it is told of; None: all that there are."""
+    return frozenset(routed(config, router)) if router.servers else None
+
+
+def _place(config: RouterConfig) -> tuple[str, ...]:
+    """What makes it another router."""
+    return (config.kind, config.url, config.file)
+
+
+def _spoken_to(config: RouterConfig) -> tuple[object, ...]:
+    """What there is in how one speaks to it."""
+    return (config.headers, config.timeout_s, config.upstream_name, config.reload)
 
 
 async def _reload(config: RouterConfig, environment: Mapping[str, str]) -> Reloaded:

@@ -28,6 +28,7 @@ from supervisor.api.listeners import bind_tcp, bind_unix
 from supervisor.api.pulse import Pulse
 from supervisor.api.serve import Binding, serving
 from supervisor.config import Config, Differences, ServerConfig, differences, load
+from supervisor.config.groups import ties
 from supervisor.core.fleet.view import FleetView
 from supervisor.core.gpus.views import GpusView, GpuView
 from supervisor.core.rolling import Roll, RollKind, RollState, begin
@@ -73,6 +74,8 @@ class FakeControl:
         self.configuration = Config(servers={name: ServerConfig(name, ("engine",)) for name in self.servers})
         self.read: Config | None = None
         self.updates: list[tuple[tuple[str, ...], str, bool]] = []
+        self.rerouted: list[tuple[str, bool]] = []
+        self.router_says = ""
         self.audited: list[tuple[str, str, str]] = []
         self.answers: list[tuple[str, str, int]] = []
         self.roll: Roll | None = None
@@ -227,6 +230,25 @@ class FakeControl:
             await self.put(snapshot(name, "starting"))
         else:
             await self.remove(name)
+
+    async def update_routers(self, by: str, *, free_only: bool) -> Sequence[Applied]:
+        found = (await self.reread()).routers
+        kinds = {"available": "added", "changed": "changed", "disappeared": "skipped" if free_only else "removed"}
+        kept = {one.name for one in found if kinds[one.kind] == "skipped"}
+        routers = self.available().routers | {name: self.configuration.routers[name] for name in kept}
+        self.configuration = msgspec.structs.replace(self.configuration, routers=routers)
+        self.rerouted.append((by, free_only))
+        return [Applied(one.name, kinds[one.kind], self.router_says) for one in found]
+
+    def restarts(self, found: Differences) -> Sequence[tuple[str, ...]]:
+        known = ties(self.available())
+        up = [name for name, one in self.servers.items() if one.lifecycle.value not in ("stopped", "fatal")]
+        steps: list[tuple[str, ...]] = []
+        for change in found.servers:
+            if change.restart_needed and change.name in up and not any(change.name in step for step in steps):
+                mates = known[change.name].mates if change.name in known else ()
+                steps.append((change.name, *(mate for mate in mates if mate in up)))
+        return steps
 
     async def add_server(self, name: str, by: str) -> None:
         if name not in self.available().servers or name in self.servers:

@@ -41,6 +41,45 @@ async def test_an_update_tells_what_became_of_each(client: httpx.AsyncClient, co
     assert [(server, command) for server, command, _ in control.audited] == [("", "update")]
 
 
+ROUTER = '[router.front]\nurl = "http://127.0.0.1:8000"\n'
+
+
+async def test_routers_are_told_and_brought_into_force_before_the_servers(
+    client: httpx.AsyncClient, control: FakeControl, file: Path
+) -> None:
+    file.write_text(file.read_text() + ROUTER)
+    assert (await client.get("/v1/config/reread")).json()["differences"]["routers"] == [
+        {"name": "front", "kind": "available", "keys": []}
+    ]
+    control.router_says = "nobody listens"
+    answer = (await client.post("/v1/config/update", json={})).json()
+    assert answer["routers"] == [{"name": "front", "kind": "added", "problem": "nobody listens"}]
+    assert (len(control.rerouted), len(control.updates)) == (1, 1)
+
+
+async def test_routers_alone_or_servers_alone(client: httpx.AsyncClient, control: FakeControl, file: Path) -> None:
+    file.write_text(file.read_text() + ROUTER)
+    answer = (await client.post("/v1/config/update", json={"names": ["kimi"]})).json()
+    assert (answer["routers"], control.rerouted, len(control.updates)) == ([], [], 1)
+    answer = (await client.post("/v1/config/update", json={"routers_only": True, "free_only": True})).json()
+    assert [one["kind"] for one in answer["routers"]] == ["added"]
+    assert ([free for _, free in control.rerouted], len(control.updates)) == ([True], 1)
+    both = await client.post("/v1/config/update", json={"routers_only": True, "names": ["kimi"]})
+    assert (both.status_code, both.json()["error"]) == (400, "cannot update routers alone and servers: name none")
+
+
+async def test_restarts_are_counted_as_they_will_happen(
+    client: httpx.AsyncClient, control: FakeControl, file: Path
+) -> None:
+    together = '[group.pair]\nmembers = ["kimi", "draft"]\ntogether = true\n'
+    for name in ("kimi", "draft"):
+        await control.put(snapshot(name, "running"))
+    file.write_text(file.read_text().replace("command", "nice = 5\ncommand"))
+    assert (await client.get("/v1/config/reread")).json()["restarts"] == [["draft"], ["kimi"]]
+    file.write_text(file.read_text() + together)
+    assert (await client.get("/v1/config/reread")).json()["restarts"] == [["draft", "kimi"]]
+
+
 async def test_an_update_of_an_unknown_server_is_404(
     client: httpx.AsyncClient, control: FakeControl, file: Path
 ) -> None:

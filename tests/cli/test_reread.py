@@ -74,6 +74,36 @@ async def test_of_several_that_restart_it_is_told_how(sglctl: Sglctl, file: Path
         ]
 
 
+async def test_those_that_restart_together_are_one_restart(sglctl: Sglctl, file: Path, control: FakeControl) -> None:
+    together = '[group.pair]\nmembers = ["kimi", "draft"]\ntogether = true\n'
+    file.write_text(file.read_text().replace("[server.draft]", "[server.draft]\nnice = 5") + together)
+    for name in ("kimi", "draft"):
+        await control.put(snapshot(name, "running"))
+    outcome = await sglctl("reread")
+    assert outcome.out.splitlines()[:3] == [
+        "draft: changed (restart needed)",
+        "  nice: 0 -> 5 (restart needed)",
+        "draft restarts together with kimi",
+    ]
+    assert "update --rolling" not in outcome.out
+
+
+async def test_routers_are_told_like_servers(sglctl: Sglctl, file: Path, control: FakeControl) -> None:
+    table = '[router.{}]\nurl = "http://127.0.0.1:{}"\n'
+    file.write_text(file.read_text() + table.format("back", 1) + table.format("front", 2))
+    control.configuration = load(file)
+    text = file.read_text().replace("router.back", "router.lb").replace(":2", ":3")
+    file.write_text(text + 'headers = {X = "SECRET"}\n')
+    assert (await sglctl("reread")).out.splitlines() == [
+        "No config updates to processes",
+        "router back: disappeared (update takes its servers out of it)",
+        "router front: changed (live)",
+        '  headers: null -> "***" (live)',
+        '  url: "http://127.0.0.1:2" -> "http://127.0.0.1:3" (live)',
+        "router lb: available (live)",
+    ]
+
+
 async def test_changes_are_told_in_units(sglctl: Sglctl, file: Path) -> None:
     more = 'restart = {backoff = "9s"}\nserving = {stall = "10m"}\nlog = {size = "512MiB"}\nmemory_tolerance = "1KB"\n'
     file.write_text(file.read_text().replace("[server.draft]", f"{more}[server.draft]"))

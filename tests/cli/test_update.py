@@ -54,6 +54,42 @@ async def test_groups_alone_are_brought_into_force(sglctl: Sglctl, control: Fake
     assert control.updates == [((), control.updates[0][1], True)]
 
 
+ROUTER = '[router.{}]\nurl = "http://127.0.0.1:8000"\n'
+
+
+async def test_routers_come_first_and_say_how_they_take_it(sglctl: Sglctl, control: FakeControl, file: Path) -> None:
+    file.write_text(file.read_text() + ROUTER.format("front"))
+    control.router_says = "nobody\x1b[31m listens"
+    outcome = await sglctl("update")
+    assert outcome.out.splitlines()[:2] == ["router front: added (nobody?[31m listens)", "draft: stopped"]
+    control.router_says = ""
+    file.write_text(file.read_text().replace(":8000", ":9000"))
+    assert (await sglctl("update", "kimi")).out.splitlines()[0] != "router front: updated", "kimi alone was asked for"
+    assert (await sglctl("update")).out.splitlines()[0] == "router front: updated"
+    assert control.configuration.routers["front"].url == "http://127.0.0.1:9000"
+
+
+async def test_a_router_that_is_gone_keeps_its_servers_with_live_alone(
+    sglctl: Sglctl, control: FakeControl, file: Path
+) -> None:
+    file.write_text(file.read_text() + ROUTER.format("front"))
+    await sglctl("update")
+    file.write_text(file.read_text().split("[router")[0])
+    kept = "router front: left as it is: the file has it no more, without --live its servers would leave it"
+    assert (await sglctl("update", "--live")).out.splitlines()[0] == kept
+    assert (await sglctl("update")).out.splitlines()[0] == "router front: removed"
+    assert "No config updates" in (await sglctl("update")).out
+
+
+async def test_a_rolling_update_of_all_brings_routers_into_force(
+    sglctl: Sglctl, control: FakeControl, file: Path
+) -> None:
+    file.write_text(file.read_text() + ROUTER.format("front"))
+    assert (await sglctl("update", "--rolling", "--no-wait", "kimi")).code == 0
+    assert control.rerouted == []
+    assert (await sglctl("update", "--rolling", "--no-wait")).out.startswith("router front: added\n")
+
+
 async def test_one_server_is_updated_and_the_others_wait(sglctl: Sglctl, control: FakeControl, file: Path) -> None:
     outcome = await sglctl("update", "kimi:*", "none", "--live")
     assert outcome.code == 4

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.config import Config, RouterKind, differences, routed
+from supervisor.config import Config, KeyChange, RouterChange, RouterKind, differences, routed
 
 Loaded = Callable[..., Config]
 Problems = Callable[..., tuple[str, ...]]
@@ -78,10 +78,18 @@ def test_a_change_is_told_key_by_key_without_what_may_be_secret(loaded: Loaded) 
     before, after = loaded(SERVERS), loaded(router(secret))
     found = differences(before, after)
     assert found.servers == ()
-    assert [(one.key, one.before, one.after, one.price) for one in found.daemon] == [
-        ("router.front.headers", None, "***", "restart"),
-        ("router.front.kind", None, "webhook", "restart"),
-        ("router.front.url", None, "https://host", "restart"),
-    ]
-    assert len(differences(after, before).daemon) == 3
-    assert differences(after, after).daemon == ()
+    assert (found.daemon, found.routers) == ((), (RouterChange("front", "available"),))
+    assert differences(after, before).routers == (RouterChange("front", "disappeared"),)
+    assert differences(after, after).routers == ()
+    other = loaded(router('url = "http://u:p@host/T1/SECRET"\nperiod = "3s"'))
+    (change,) = differences(after, other).routers
+    assert change == RouterChange(
+        "front",
+        "changed",
+        (
+            KeyChange("headers", "***", None, "live"),
+            KeyChange("kind", "webhook", None, "live"),
+            KeyChange("period", None, 3.0, "live"),
+            KeyChange("url", "https://host", "http://host", "live"),
+        ),
+    )

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.host import Host, until
+from tests.e2e.router import configure
 
 
 def running(host: Host, name: str) -> None:
@@ -194,6 +195,35 @@ def test_servers_come_and_go_and_a_broken_file_changes_nothing(host: Host) -> No
     assert host.ctl("remove", "kimi").returncode == 1
     assert host.ctl("stop", "kimi").returncode == 0
     assert host.ctl("remove", "kimi").returncode == 0
+
+
+def test_routers_come_into_force_while_the_daemon_runs(host: Host) -> None:
+    """The server's core is told that its end waits for one now; its process notices nothing."""
+    upstream, port = host.root / "upstream.conf", host.fake("kimi")
+    daemon = host.start()
+    running(host, "kimi")
+    configure(host, lb={"kind": "nginx", "file": str(upstream), "reload": ["true"], "period": "1h"})
+    assert "router lb: available (live)" in host.ctl("reread").stdout
+    assert host.ctl("update").stdout == "router lb: added\n"
+    assert host.ctl("reread").stdout == "No config updates to processes\n"
+    assert f"server 127.0.0.1:{port};" in upstream.read_text()
+    assert host.ctl("routers").stdout == "lb (nginx): reachable, 1 server\n"
+
+    assert host.ctl("stop", "kimi").returncode == 0
+    out, draining = host.wait_for("kimi", "router lb", "out"), host.wait_for("kimi", "lifecycle", "draining")
+    asked_to_end = host.wait_for("kimi", "lifecycle", "stopping")
+    assert draining["id"] < out["id"] < asked_to_end["id"], "it left before its signal"
+    assert host.ctl("start", "--wait", "kimi").returncode == 0
+    until(lambda: f"server 127.0.0.1:{port};" in upstream.read_text(), 20, "it is back")
+
+    (host.root / "conf.d" / "routers.toml").unlink()
+    os.kill(daemon.pid, signal.SIGHUP)
+    daemon.wait_until_said("configuration applied", router="lb", kind="skipped")
+    assert f"server 127.0.0.1:{port};" in upstream.read_text(), "a reload takes nobody out"
+    assert host.ctl("update").stdout == "router lb: removed\n"
+    assert "server 127.0.0.1:9 down;" in upstream.read_text()
+    assert host.ctl("routers").stdout == "no routers are configured\n"
+    assert host.show("kimi")["attempt"] == 2, "nobody restarted it"
 
 
 def test_a_reload_applies_what_is_free_and_tells_the_price_of_the_rest(host: Host) -> None:

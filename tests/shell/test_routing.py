@@ -9,7 +9,8 @@ from pathlib import Path
 import anyio
 from msgspec.structs import replace
 
-from supervisor.config import Config, RouterConfig, RouterKind, ServerConfig
+from supervisor.api.control import Applied
+from supervisor.config import Config, GroupConfig, RouterConfig, RouterKind, ServerConfig, differences
 from supervisor.shell.hub import Hub
 from supervisor.shell.router import Door
 from supervisor.shell.routing import Routing
@@ -29,8 +30,8 @@ class Site:
         self.doors: dict[str, Door] = {}
         self.told: list[tuple[str, str, str]] = []
         self.directory = directory
-        servers = {name: ServerConfig(name) for name in ("a", "b")}
-        self.routing = Routing(Config(servers=servers, routers=routers))
+        self.file = Config(servers={name: ServerConfig(name) for name in ("a", "b")}, routers=routers)
+        self.routing = Routing(self.file)
 
     def has(self, name: str, lifecycle: str = "running", readiness: str = "success") -> str:
         """Where the server is."""
@@ -45,6 +46,14 @@ class Site:
     def tell(self, server: str, before: RouterView, now: RouterView) -> None:
         self.told.append((server, before.state, now.state))
         self.hub.publish()
+
+    async def update(self, **routers: RouterConfig) -> list[Applied]:
+        """The file has these now."""
+        before, self.file = self.file, replace(self.file, routers=routers)
+        with anyio.fail_after(LIMIT_S):
+            applied = await self.routing.change(self.file, differences(before, self.file).routers)
+        self.hub.publish()
+        return applied
 
     async def until(self, name: str, *states: str) -> None:
         """Until its routers see the server like this."""
@@ -266,3 +275,181 @@ async def test_a_broken_record_costs_nothing(tmp_path: Path) -> None:
         async with site.running():
             await site.until("a", "joined")
     assert (tmp_path / "front.broken").exists()
+
+
+# --- other tables while the daemon runs ------------------------------------------------------------------------------
+
+
+async def test_a_router_that_comes_has_its_servers_at_once(tmp_path: Path) -> None:
+    fake = FakeGateway()
+    async with listening(fake) as url:
+        site = Site(tmp_path)
+        a = site.has("a")
+        async with site.running() as routing:
+            assert (routing.views("a"), routing.limit_s("a"), routing.facts()) == ((), 0.0, ())
+            assert await site.update(front=gateway(url, period_s=3600.0)) == [Applied("front", "added")]
+            await site.until("a", "joined")
+            assert routing.limit_s("a") == 5.0
+            site.has("a", "draining")
+            await site.until("a", "out")
+    assert (a, fake.workers) == ("http://127.0.0.1:30001", {})
+
+
+async def test_a_router_that_comes_and_does_not_answer_is_told_and_tried_again(tmp_path: Path) -> None:
+    fake = FakeGateway()
+    fake.answer = response("503 Later")
+    async with listening(fake) as url:
+        site = Site(tmp_path)
+        site.has("a")
+        async with site.running():
+            assert await site.update(front=gateway(url)) == [Applied("front", "added", "answered 503")]
+            fake.answer = None
+            await site.until("a", "joined")
+
+
+async def test_a_router_that_goes_lets_go_of_ours_alone(tmp_path: Path) -> None:
+    fake = FakeGateway()
+    foreign = "http://10.0.0.9:30000"
+    async with listening(fake) as url:
+        site = Site(tmp_path, front=gateway(url))
+        site.has("a")
+        async with site.running() as routing:
+            await site.until("a", "joined")
+            fake.workers[foreign] = "6f3f1c2e-0000-4000-8000-000000000001"
+            assert await site.update() == [Applied("front", "removed")]
+            assert (set(fake.workers), routing.views("a"), routing.limit_s("a")) == ({foreign}, (), 0.0)
+            assert not (tmp_path / "front.json").exists()
+            asked = len(fake.asked)
+            site.has("b")
+            assert await routing.leave("a", 5.0) == ""
+    assert len(fake.asked) == asked, "nobody speaks to it any more"
+    assert site.told[-1] == ("a", "joined", "out")
+
+
+async def test_a_router_that_goes_and_does_not_answer_is_given_its_time_and_remembered(tmp_path: Path) -> None:
+    fake = FakeGateway()
+    async with listening(fake) as url:
+        site = Site(tmp_path, front=gateway(url, leave_limit_s=0.3))
+        a = site.has("a")
+        async with site.running():
+            await site.until("a", "joined")
+            fake.answer = response("503 Later")
+            said = "it did not let go within 0.3 s: answered 503"
+            assert await site.update() == [Applied("front", "removed", said)]
+            assert "30001" in (tmp_path / "front.json").read_text(), "who configures it again takes them out"
+    assert set(fake.workers) == {a}
+
+
+async def test_a_stop_does_not_wait_for_a_router_that_has_gone_meanwhile(tmp_path: Path) -> None:
+    class Stubborn(FakeGateway):
+        def handle(self, request: bytes) -> bytes:
+            return response("202 Accepted") if request.startswith(b"DELETE") else super().handle(request)
+
+    async with listening(Stubborn()) as url:
+        site = Site(tmp_path, front=gateway(url, leave_limit_s=0.3))
+        site.has("a")
+        async with site.running() as routing, anyio.create_task_group() as tasks:
+            await site.until("a", "joined")
+            (keeper,) = routing.keepers.values()
+            tasks.start_soon(keeper.let_go, "a")  # without a limit of its own
+            (applied,) = await site.update()
+    assert applied.problem == "it did not let go within 0.3 s: it still lists some"
+
+
+async def test_a_router_that_moves_has_its_servers_there_before_they_leave_the_old_place(tmp_path: Path) -> None:
+    old, new = FakeGateway(), FakeGateway()
+    async with listening(old) as before, listening(new) as after:
+        site = Site(tmp_path, front=gateway(before))
+        a = site.has("a")
+        async with site.running():
+            await site.until("a", "joined")
+            joined_before_it_left = False
+            leave = old.handle
+
+            def handle(request: bytes) -> bytes:
+                nonlocal joined_before_it_left
+                joined_before_it_left = joined_before_it_left or (request.startswith(b"DELETE") and a in new.workers)
+                return leave(request)
+
+            old.handle = handle  # type: ignore[method-assign]
+            assert await site.update(front=gateway(after)) == [Applied("front", "changed")]
+            await site.until("a", "joined")
+    assert (old.workers, set(new.workers), joined_before_it_left) == ({}, {a}, True)
+
+
+async def test_a_router_of_another_name_keeps_its_servers_and_takes_out_who_was_registered_there(
+    tmp_path: Path,
+) -> None:
+    fake = FakeGateway()
+    async with listening(fake) as url:
+        site = Site(tmp_path, front=gateway(url))
+        a, b = site.has("a"), site.has("b")
+        async with site.running() as routing:
+            await site.until("a", "joined")
+            await site.until("b", "joined")
+            fake.asked.clear()
+            assert routing.keeps("front", replace(site.file, routers={"lb": replace(gateway(url), name="lb")}))
+            await site.update(lb=replace(gateway(url, servers=("a",)), name="lb"))
+            with anyio.fail_after(LIMIT_S):
+                while b in fake.workers:
+                    await anyio.sleep(0.01)
+            assert (set(fake.workers), list(routing.keepers)) == ({a}, ["lb"])
+    assert sum(one.startswith("DELETE") for one in fake.asked) == 1
+
+
+async def test_servers_headers_and_limits_of_a_table_change_in_place(tmp_path: Path) -> None:
+    fake = FakeGateway()
+    async with listening(fake) as url:
+        site = Site(tmp_path, front=gateway(url))
+        a, b = site.has("a"), site.has("b")
+        async with site.running() as routing:
+            await site.until("b", "joined")
+            changed = gateway(url, servers=("a",), headers={"X-Key": "new"}, leave_limit_s=7.0)
+            assert await site.update(front=changed) == [Applied("front", "changed")]
+            await site.until("b")
+            assert (set(fake.workers), routing.limit_s("a"), routing.limit_s("b")) == ({a}, 7.0, 0.0)
+            assert "x-key: new" in fake.headers[-1]
+            assert b != a
+
+
+async def test_other_groups_are_other_servers_of_a_router(tmp_path: Path) -> None:
+    fake = FakeGateway()
+    async with listening(fake) as url:
+        site = Site(tmp_path)
+        groups = {"pair": GroupConfig("pair", ("a",))}
+        front = gateway(url, servers=("g:pair",))
+        site.file = replace(site.file, groups=groups, routers={"front": front})
+        site.routing = Routing(site.file)
+        a, b = site.has("a"), site.has("b")
+        async with site.running() as routing:
+            await site.until("a", "joined")
+            groups["pair"] = GroupConfig("pair", ("a", "b"))
+            routing.regroup(site.file)
+            site.hub.publish()
+            await site.until("b", "joined")
+            assert set(fake.workers) == {a, b}
+            routing.regroup(replace(site.file, groups={}, routers={"front": gateway(url, servers=("a",))}))
+            assert routing.limit_s("b") == 5.0, "the table that has other servers is not in force yet"
+
+
+async def test_nginx_reads_another_upstream_and_a_receiver_hears_nothing_twice(tmp_path: Path) -> None:
+    inbox = FakeGateway()
+    inbox.answer = response("204 No Content")
+    async with listening(inbox) as url:
+        file, reloads = tmp_path / "up.conf", tmp_path / "reloads"
+        lb = RouterConfig("lb", RouterKind.NGINX, file=str(file), reload=("sh", "-c", f"echo again >> {reloads}"))
+        told = RouterConfig("told", RouterKind.WEBHOOK, url)
+        site = Site(tmp_path, lb=lb, told=told)
+        site.has("a")
+        async with site.running():
+            await site.until("a", "joined", "joined")
+            before = reloads.read_text()
+            await site.update(lb=replace(lb, leave_limit_s=3.0), told=replace(told, leave_limit_s=3.0))
+            assert (reloads.read_text(), len(inbox.asked)) == (before, 1)
+            await site.update(lb=replace(lb, upstream="other"), told=told)
+            assert "upstream other {" in file.read_text()
+            assert reloads.read_text() != before
+            applied = await site.update()
+            assert applied == [Applied("lb", "removed"), Applied("told", "removed")]
+            assert "127.0.0.1:9 down" in file.read_text()
+    assert len(inbox.asked) == 2, "one message more: it leaves"

@@ -44,20 +44,23 @@ class Configured(msgspec.Struct, frozen=True):
 class Reread(msgspec.Struct, frozen=True):
     """What the file has now beside what is in force. Nothing has been changed.
 
-    `last_start_s`: how long the last good start of each server took that would have to be restarted.
+    `last_start_s`: how long the last good start of each server took that would have to be restarted. `restarts` are
+    those that an update would make now: each with all whom it restarts, first one that has changed.
     """
 
     path: str
     servers: tuple[Configured, ...]
     differences: Differences
     last_start_s: dict[str, float]
+    restarts: tuple[tuple[str, ...], ...] = ()
 
 
 class Updated(msgspec.Struct, frozen=True):
-    """What became of each server that the file has changed; `daemon` comes with the daemon's next start."""
+    """What became of each server and router that the file has changed; `daemon` comes with the daemon's next start."""
 
     servers: tuple[Applied, ...]
     daemon: tuple[KeyChange, ...]
+    routers: tuple[Applied, ...] = ()
 
 
 class Done(msgspec.Struct, frozen=True):
