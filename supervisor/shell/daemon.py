@@ -252,8 +252,6 @@ class Daemon:
             await self._roster.add(server, inherited)
         except ChangeProblem as problem:
             raise StartupProblem(f"cannot start: {problem}") from None
-        if self._left is None and (told := taken_over(inherited)):  # an upgrade tells of itself
-            self._announce(server.name, told)
 
     def _overdue_s(self) -> float:
         return self._roster.overdue_s()
