@@ -17,7 +17,7 @@ from supervisor.smallfile import replace_bytes
 from supervisor.threads import Threads
 
 _SERVER = re.compile(r"^\s*server\s+(\S+?)\s*;\s*#", re.MULTILINE)
-_PUT_BACK_LIMIT_S = 5.0
+DISK_LIMIT_S = 5.0
 _FOR_ALL = 0o644  # nginx may run as anybody
 _NOBODY = "    server 127.0.0.1:9 down;  # no server may have requests now\n"  # nginx refuses an empty upstream
 
@@ -38,20 +38,26 @@ class UpstreamFile:
     Only a reload that came to its end proves that: after our start, and after one that was broken off, one is owed.
     `nginx -s reload` ends once the master has its signal. Its former workers send requests on as before until they have
     heard of it, too: `settle_s` is how long that is given before a server counts as out.
+
+    A disk that does not answer within `limit_s` is left to itself: what it makes of the file, and when, nobody knows:
+    when it is back a reload is owed.
     """
 
-    def __init__(self, path: str, upstream: str, reload: Reload, settle_s: float = 0.0) -> None:
+    def __init__(
+        self, path: str, upstream: str, reload: Reload, settle_s: float = 0.0, limit_s: float = DISK_LIMIT_S
+    ) -> None:
         self._path = Path(path)
         self._upstream = upstream
         self._reload = reload
         self._settle_s = settle_s
+        self._limit_s = limit_s
         self._owed: bool | None = None  # None: not looked yet
         self._threads = Threads("its disk")  # one: a write that was left must not undo what was written after it
 
     async def listed(self) -> Listed | Trouble:
         """Those in the file; nobody while there is none."""
         try:
-            text = await self._threads.run(_read, self._path)
+            text = await self._threads.run(_read, self._path, limit_s=self._limit_s)
         except (OSError, UnicodeError) as problem:
             return Trouble(f"cannot read {self._path}: {_why(problem)}")
         if self._owed is None:
@@ -66,12 +72,14 @@ class UpstreamFile:
             return listed
         urls = (listed.urls - {worker.url for worker in leaving}) | {worker.url for worker in joining}
         try:
-            before = await self._threads.run(_read, self._path)
+            before = await self._threads.run(_read, self._path, limit_s=self._limit_s)
             text = rendered(self._upstream, urls)
             if text == before and not self._owed:
                 return None
             self._owed = True
-            await self._threads.run(_write, self._path, text)  # who leaves it here leaves a reload owed
+            await self._threads.run(_write, self._path, text, limit_s=self._limit_s)
+        except TimeoutError as problem:  # it may be written yet; as when whoever waits for us has left
+            return Trouble(f"cannot write {self._path}: {_why(problem)}")
         except (OSError, UnicodeError) as problem:
             self._owed = listed.owed  # the old file is still there
             return Trouble(f"cannot write {self._path}: {_why(problem)}")
@@ -94,7 +102,7 @@ class UpstreamFile:
     async def _put_back(self, before: str | None) -> bool:
         """When that fails, too, the file says what nginx may not have: a reload stays owed."""
         with anyio.CancelScope(shield=True), contextlib.suppress(OSError):
-            await self._threads.run(_put_back, self._path, before, limit_s=_PUT_BACK_LIMIT_S)
+            await self._threads.run(_put_back, self._path, before, limit_s=self._limit_s)
             return True
         return False
 

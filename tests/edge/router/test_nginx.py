@@ -1,5 +1,6 @@
 """The nginx upstream: written whole, reloaded when it has changed and only then, put back when nginx refuses."""
 
+import os
 from pathlib import Path
 
 import anyio
@@ -126,6 +127,29 @@ async def test_a_folder_that_is_not_there_and_a_file_that_is_no_text(tmp_path: P
     assert await nowhere.listed() == listed()  # nothing was written: nothing is owed
     (tmp_path / "y.conf").write_bytes(b"\xff\xfe")
     assert isinstance(await UpstreamFile(str(tmp_path / "y.conf"), "kimi", fine).listed(), Trouble)
+
+
+async def test_a_disk_that_hangs_is_trouble_and_a_reload_is_owed_when_it_is_back(nginx: Nginx) -> None:
+    await upstream(nginx).change([A], [])
+    os.mkfifo(new := nginx.path.parent / f".{nginx.path.name}.new")  # whoever writes it waits for a reader
+    router = UpstreamFile(str(nginx.path), "kimi", nginx.reload, limit_s=2.0)
+    with anyio.fail_after(20):
+        assert await router.change([B], []) == Trouble(
+            f"cannot write {nginx.path}: its disk has not answered within 2 s"
+        )
+        for _ in range(3):  # at once, and no thread more
+            trouble = await router.listed()
+            assert isinstance(trouble, Trouble)
+            assert trouble.reason.startswith(f"cannot read {nginx.path}: its disk has not answered for ")
+        reader = os.open(new, os.O_RDONLY | os.O_NONBLOCK)
+        while isinstance(await router.listed(), Trouble):
+            await anyio.sleep(0.01)
+        os.close(reader)
+        new.unlink()
+        assert await router.listed() == owed(A.url)
+        assert await router.change([B], []) is None
+        assert await router.listed() == listed(A.url, B.url)
+    assert len(nginx.has) == 2
 
 
 async def test_a_file_that_is_there_at_the_start_is_read_by_nginx_once(nginx: Nginx) -> None:
