@@ -34,6 +34,9 @@ class Device:
         self._wall_offset_s = wall_offset_s
         self._failures: deque[float] = deque(maxlen=rules.failures)
         self._ecc: int | None = None
+        self._ecc_of_life: bool | None = (
+            None  # which of a device's two counts that is; of an earlier daemon's nobody knows
+        )
         self.index = index
         self.uuid = uuid
         self.gpu: Gpu | None = None
@@ -117,8 +120,11 @@ class Device:
             self.unattributed_since = at
 
     def _complain(self, gpu: Gpu, at: float) -> QuarantineRecord | None:
-        found = complaints(gpu, self._ecc)
-        self._ecc = ecc_errors(gpu) if ecc_errors(gpu) is not None else self._ecc
+        of_life = gpu.ecc_aggregate is not None
+        same = self._ecc_of_life in (None, of_life)  # the count of a life is no rise of the one since the driver's load
+        found = complaints(gpu, self._ecc if same else None)
+        if (same or of_life) and (errors := ecc_errors(gpu)) is not None:
+            self._ecc, self._ecc_of_life = errors, of_life
         self.acknowledged &= {complaint.kind for complaint in found}
         records = [self.put_out(complaint, at) for complaint in found if complaint.kind not in self.acknowledged]
         return next((record for record in reversed(records) if record is not None), None)

@@ -268,6 +268,14 @@ def test_the_policy_fail_does_not_refuse_for_a_process_that_has_just_gone() -> N
     assert not finding.refuse
 
 
+def test_one_stranger_that_can_be_looked_up_is_enough_for_the_policy_fail() -> None:
+    machine = Machine()
+    machine.look(times=2)
+    machine.know(ALICE)
+    machine.look(gpu(0, 30 * GIB, GpuProcess(20, 20 * GIB), GpuProcess(21, 10 * GIB)))
+    assert machine.check(Claim("kimi", (0,), on_foreign=OnForeign.FAIL)).refuse
+
+
 @pytest.mark.parametrize(("uid", "killed"), [(1000, [20]), (990, []), (None, [])])
 def test_the_policy_kill_same_user_kills_the_same_user_alone(uid: int | None, killed: list[int]) -> None:
     finding = dirty_by_alice().check(Claim("kimi", (0,), on_foreign=OnForeign.KILL_SAME_USER, uid=uid))
@@ -324,6 +332,18 @@ def test_that_it_lasts_is_no_news() -> None:
         machine.look()
         assert machine.give_up() == ()
     assert machine.check().reason == f"GPU 0 is quarantined: {record.reason}"
+
+
+def test_memory_of_nobodys_is_told_of_a_device_that_is_out_for_something_else() -> None:
+    machine = leaking()
+    machine.book.quarantine(0, "smells burnt", 5.0)
+    machine.look(times=61)
+    resting = msgspec.structs.replace(KIMI, rest=True)
+    (record,) = machine.give_up(resting)
+    assert record.reason.startswith("smells burnt; ")
+    assert "held by nobody" in record.reason
+    machine.look()
+    assert machine.give_up(resting) == (), "that it lasts is no news"
 
 
 def test_the_wait_begins_anew_when_the_memory_was_back_in_between() -> None:
@@ -571,6 +591,63 @@ def test_what_a_device_says_of_itself_puts_it_out_once(change: dict[str, object]
     assert record.kind == kind
     assert machine.look(times=5) == ()
     assert machine.check().quarantined == (0,)
+
+
+def ecc(life: int | None, load: int | None) -> Gpu:
+    return gpu(0, ecc_aggregate=life, ecc_volatile=load)
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [
+        (ecc(3, 0), ecc(None, 0), ecc(3, 0)),  # the count of its life could not be read for a moment
+        (ecc(None, 0), ecc(3, 0)),  # and here could not be read yet
+        (ecc(3, 0), ecc(None, 9), ecc(3, 9)),
+        (ecc(None, 4), ecc(None, 0)),  # the driver was loaded anew
+        (ecc(None, None), ecc(7, 7)),
+    ],
+)
+def test_a_count_of_errors_that_could_not_be_read_is_no_rise_of_another(looks: tuple[Gpu, ...]) -> None:
+    machine = Machine()
+    assert [machine.look(look) for look in looks] == [()] * len(looks)
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [
+        (ecc(3, 0), ecc(None, 0), ecc(4, 1)),
+        (ecc(3, 0), ecc(None, None), ecc(4, 1)),
+        (ecc(None, 0), ecc(None, None), ecc(None, 1)),
+        (ecc(None, 4), ecc(None, 0), ecc(None, 1)),
+        (ecc(None, 0), ecc(3, 0), ecc(4, 0)),
+    ],
+)
+def test_a_rise_of_errors_is_seen_however_often_nobody_could_count(looks: tuple[Gpu, ...]) -> None:
+    machine = Machine()
+    for look in looks[:-1]:
+        assert machine.look(look) == ()
+    (record,) = machine.look(looks[-1])
+    assert record.kind == "ecc"
+
+
+def test_a_rise_of_errors_between_two_daemons_is_seen() -> None:
+    machine = Machine()
+    machine.look(ecc(3, 0))
+    after = reborn(machine)
+    (record,) = after.look(ecc(4, 0))
+    assert record.kind == "ecc"
+
+
+def test_another_device_in_its_place_has_done_nothing() -> None:
+    machine = Machine()
+    machine.look()
+    machine.book.quarantine(0, "smells burnt", 5.0)
+    machine.look(gpu(0, uuid="GPU-new"))
+    assert machine.view().state == "free"
+    assert [(view.uuid, view.state) for view in machine.book.view().gpus] == [
+        ("GPU-new", "free"),
+        ("GPU-0", "missing"),
+    ]
 
 
 def test_further_reasons_are_added_to_the_first() -> None:
