@@ -32,7 +32,7 @@ _leasing = threading.Lock()  # one GPU each: nobody may take the other lane's wh
 
 def hopeless(*names: str) -> list[tuple[float, Any]]:
     """A story each."""
-    return [(45.0, _named(f"7 {name}", lambda nights, name=name: settings_error(nights, name))) for name in names]
+    return [(45.0, _named(name, lambda nights, name=name: settings_error(nights, name))) for name in names]
 
 
 def _named(name: str, story: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 from http.client import HTTPException
 from pathlib import Path
@@ -28,10 +28,9 @@ _NOT_SEEN = (AssertionError, SystemExit, OSError, LookupError, TypeError, ValueE
 class Nights:
     """The daemon, the witness, and what has been told."""
 
-    def __init__(self, host: GpuHost, witness: Witness, limit_s: float) -> None:
-        self.host, self.witness = host, witness
+    def __init__(self, host: GpuHost, witness: Witness, limit_s: float, only: Collection[str] = ()) -> None:
+        self.host, self.witness, self._only = host, witness, only
         self.told: list[dict[str, Any]] = []
-        self.last_words: dict[str, str] = {}
         self._ends = time.monotonic() + limit_s
         self._one_at_a_time = threading.Lock()
 
@@ -45,6 +44,8 @@ class Nights:
     def go_through(self, stories: list[tuple[float, Callable[[Nights], None]]]) -> None:
         """One after another, as far as the time reaches; what one does not get to see does not end the next."""
         for needs_s, story in stories:
+            if self._only and story.__name__ not in self._only:
+                continue
             if time.monotonic() + needs_s > self._ends:
                 self.tell(story.__name__, skipped=f"less than {needs_s:.0f} s are left")
                 continue

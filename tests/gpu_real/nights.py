@@ -1,7 +1,7 @@
 """The nights of a real engine on two real GPUs: each harm is done to it, and the daemon's word is set beside the deed.
 
 `python -m tests.gpu_real.nights PART… [--models DIR] [--engine "python3 -m …"] [--environment NAME=VALUE …] [--gpus 2]
-[--limit S] [--keep DIR]` from the root of the repository, with the package installed. PART is `serving` (two ranks that
+[--limit S] [--only STORY …] --keep DIR` from the root of the repository, with the package installed. PART is `serving` (two ranks that
 serve), `starting` (two ranks that start) or `lanes` (one GPU each, side by side). Prints one JSON line a night; DIR gets
 logs, evidence, journal and what was told. `--gpus 0` leaves the GPUs out, to rehearse with the fake engine. Changes no
 setting of a GPU.
@@ -123,12 +123,13 @@ def main() -> None:
     parser.add_argument("--environment", nargs="*", default=[])
     parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--limit", type=float, default=500)
+    parser.add_argument("--only", nargs="*", default=[], metavar="STORY", help="functions of pair.py and lanes.py")
     parser.add_argument("--keep", type=Path, required=True)
     options = parser.parse_args()
     with GpuHost(NOTHING_FAKED, cgroups="auto") as host, Witness() as witness:
         configure(Site(host, options), options.parts)
         host.start()
-        nights = Nights(host, witness, options.limit)
+        nights = Nights(host, witness, options.limit, options.only)
         try:
             if options.gpus:
                 host.wait_sight("seeing")

@@ -16,6 +16,7 @@ from tests.gpu_real.night import Nights, since_deed
 SERVING, STARTING = "pair", "halt"
 SPAWNED_S = 2.0  # the ranks import: nobody has told them yet to die with their parent
 GONE_LIMIT_S = 30.0
+SOME_TOKENS = 100
 STALL_S = 12.0  # of a phase of the server that starts: silences of a healthy one are 5 s at most
 
 SERVING_TABLE: dict[str, Any] = {"serving": {"stopped": "8s"}}
@@ -35,6 +36,7 @@ def first_start(nights: Nights) -> None:
 def rank_killed(nights: Nights) -> None:
     nights.ready(SERVING)
     stream = Stream(nights.host.show(SERVING)["port"])
+    until(lambda: stream.tokens > SOME_TOKENS, 30, "the answer is under way")
     victim = scheduler_of(nights.pid(SERVING), "TP1")
     what = f"SIGKILL of scheduler TP1 (pid {victim}) while requests stream"
     nights.harm("1 a rank killed", SERVING, what, lambda: os.kill(victim, signal.SIGKILL))
@@ -133,8 +135,10 @@ def rank_hangs_in_weights(nights: Nights) -> None:
 
 
 def rank_hangs_in_capture(nights: Nights) -> None:
-    """Of the start that follows the night before."""
-    hang(nights, nights.now(), "verify-graph", "5 a rank hangs in a capture", again=True)
+    """Of the start that follows the night before, if there was one."""
+    follows = nights.host.show(STARTING)["attempt"] > 0
+    since = nights.now() if follows else nights.start(STARTING)
+    hang(nights, since, "verify-graph", "5 a rank hangs in a capture", again=True)
 
 
 def hang(nights: Nights, since: int, phase: str, night: str, *, again: bool) -> None:
