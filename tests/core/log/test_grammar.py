@@ -222,6 +222,61 @@ def test_blocks_of_two_ranks_with_tags_do_not_mix() -> None:
     assert (found["TP1"].fields["exception"], found["TP1"].fields["stage"]) == ("KeyError", "weights")
 
 
+def calm(count: int) -> list[str]:
+    return [f"[2026-03-01 10:00:00 TP0] Decode batch, #running-req: {at}, #token: 7" for at in range(count)]
+
+
+def test_a_traceback_whose_writer_has_died_is_told_while_others_go_on() -> None:
+    cutter, reader = LineCutter(), LogReader(PROFILE, 7)
+    opened = ["[rank3]: Traceback (most recent call last):", '[rank3]:   File "/x/a.py", line 1, in f']
+    told = reader.read(cutter.feed("\n".join([*opened, *calm(100), ""]).encode()))
+    assert TRACEBACK not in {match.rule for match in told}, "its writer may only be slow"
+    told += reader.read(cutter.feed("\n".join([*calm(3000), ""]).encode()))
+    (cut,) = (match for match in told if match.rule == TRACEBACK)
+    assert (cut.rank, cut.text) == ("TP3", "traceback cut off in /x/a.py:f")
+    assert reader.finish() == []
+
+
+def test_a_traceback_is_whole_however_late_in_the_log_and_whoever_writes_between() -> None:
+    frames = [f'[rank3]:   File "/x/a.py", line {at}, in f{at}' for at in range(40)]
+    between = [line for frame in frames for line in (frame, *calm(5))]
+    text = [*calm(5000), "[rank3]: Traceback (most recent call last):", *between, "[rank3]: FooError: no"]
+    (whole,) = (match for match in read("\n".join(text)) if match.rule == TRACEBACK)
+    assert (whole.rank, whole.text) == ("TP3", "FooError: no")
+
+
+def test_tracebacks_that_somebody_makes_up_are_told_before_they_are_too_many() -> None:
+    reader = LogReader(PROFILE, 7)
+    text = "".join(f"[rank{at}]: Traceback (most recent call last):\n" for at in range(500))
+    told = reader.read(LineCutter().feed(text.encode()))
+    left = reader.finish()
+    assert len(told) + len(left) == 500
+    assert 0 < len(left) < 100
+
+
+def test_what_a_frame_quotes_is_no_sign_of_its_own() -> None:
+    """Until the exception has come, lines are the traceback's, whatever they say."""
+    text = (
+        "Traceback (most recent call last):\n"
+        '  File "/x/a.py", line 1, in f\n'
+        '    log("[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(")\n'
+        "FooError: no\n"
+    )
+    assert rules(text) == [TRACEBACK]
+    bare = "[rank1]:[E1129 ProcessGroupNCCL.cpp:685] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL("
+    assert rules(bare) == ["nccl-watchdog"]
+
+
+def test_of_an_unfinished_line_what_is_glued_to_its_bar_waits() -> None:
+    cutter, reader = LineCutter(), LogReader(PROFILE, 7)
+    bar = b"Capturing batches (bs=32 avail_mem=1.88 GB):   0%|          | 0/8 [00:00<?, ?it/s]"
+    cutter.feed(bar + b"Traceback (most recent call last):")
+    pending = cutter.pending()
+    assert pending is not None
+    assert [match.rule for match in reader.read([pending])] == ["capture-bar"]
+    assert reader.finish() == []
+
+
 def test_a_traceback_whose_head_or_end_is_missing() -> None:
     (headless,) = read('  File "/x/a.py", line 1, in f\n    g()\nFooError: no\n')
     assert (headless.rule, headless.text) == (TRACEBACK, "FooError: no")
