@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from pathlib import Path
 from typing import TypeVar
@@ -14,6 +15,17 @@ Value = TypeVar("Value")
 
 class UnusableFileError(Exception):
     """A file that was there and could not be understood. The message says why and where it has been moved."""
+
+
+class UnreadNowError(UnusableFileError):
+    """What keeps it from being read may pass, and says nothing about the file: whoever writes it now would lose it."""
+
+
+# Of the host rather than of the file: no descriptor, no memory, a network file system that is away.
+_PASSING = frozenset({
+    errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN, errno.ESTALE, errno.ETIMEDOUT,
+    errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETUNREACH, errno.ENOTCONN,
+})  # fmt: skip
 
 
 def replace_bytes(path: Path, data: bytes, *, durable: bool = False, mode: int | None = None) -> None:
@@ -40,12 +52,17 @@ def replace_json(path: Path, value: object, *, durable: bool = False) -> None:
 
 
 def read_json(path: Path, expected: type[Value]) -> Value | None:
-    """What the file holds; None when there is no file. UnusableFileError when it cannot be read as what is expected."""
+    """What the file holds; None when there is no file. UnusableFileError when it cannot be read as what is expected.
+
+    UnreadNowError, and nothing is moved, where that may be another time.
+    """
     try:
         return msgspec.json.decode(path.read_bytes(), type=expected)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError) as problem:
+        if isinstance(problem, OSError) and problem.errno in _PASSING:
+            raise UnreadNowError(f"cannot read {path}: {problem.strerror}; it is left where it is") from None
         raise set_aside(path, str(problem)) from None
 
 

@@ -45,3 +45,5 @@ class Pulse(msgspec.Struct, frozen=True):
     log_lag_bytes: Mapping[str, int] = {}  # of logs that are being read
     hanging: int = 0  # calls that were given up seconds ago and have not come back: each of them is a thread
     unanswered: str = ""  # the same in words, with the oldest
+    journal_lost: int = 0  # rows that came to no disk since the daemon began
+    journal_problem: str = ""  # why the journal cannot be written

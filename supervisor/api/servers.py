@@ -67,7 +67,8 @@ async def list_servers(call: Call) -> Response:
     servers = tuple(_shown(call, snapshot, clock) for snapshot in call.control.snapshots())
     starts = wire.starts(call.control.fleet(), clock)
     pulse, at = call.control.pulse(), wire.iso(clock.wall)
-    return answer(wire.Servers(at, servers, starts, pulse.state_problem, pulse.unanswered))
+    problems = (pulse.state_problem, pulse.unanswered, pulse.journal_problem)
+    return answer(wire.Servers(at, servers, starts, *problems))
 
 
 async def show_status(call: Call) -> Response:
@@ -78,7 +79,8 @@ async def show_status(call: Call) -> Response:
     servers = tuple(wire.Brief(one.name, state_of(one).name, describe(one, clock), one.healthy) for one in shown)
     starts = wire.starts(call.control.fleet(), clock)
     pulse, at = call.control.pulse(), wire.iso(clock.wall)
-    return answer(wire.Status(at, servers, starts, pulse.state_problem, pulse.unanswered))
+    problems = (pulse.state_problem, pulse.unanswered, pulse.journal_problem)
+    return answer(wire.Status(at, servers, starts, *problems))
 
 
 async def show_server(call: Call) -> Response:

@@ -38,6 +38,7 @@ _NAME_PART = 3  # of a terminal's columns, the column of names takes at most one
 _TAIL_BYTES = 1600  # supervisorctl's default
 _RANK_LINES = 20  # of one rank, unless told: among the last bytes of all there may be none of it
 _LINES_MAX = 1_000_000  # what the daemon takes; it looks back some megabytes for them
+_PROBLEMS = ("state_problem", "unanswered", "journal_problem")  # of the daemon, beside its servers
 _DOWN = ("STOPPED", "EXITED", "FATAL", "UNKNOWN")
 
 
@@ -46,7 +47,7 @@ def status(client: Client, options: Namespace) -> int:
     answer = client.get("/v1/servers" if options.json else "/v1/status")
     shown, unknown = _select(answer["servers"], options.names)
     if options.json:
-        others = {key: answer.get(key) for key in ("at", "starts", "state_problem", "unanswered")}
+        others = {key: answer.get(key) for key in ("at", "starts", *_PROBLEMS)}
         say(as_json(others | {"servers": shown}))
         for name in unknown:
             complain(f"{name}: ERROR (no such process)")
@@ -56,7 +57,7 @@ def status(client: Client, options: Namespace) -> int:
             say(starts_line(answer["starts"]))
         if sys.stdout.isatty() and (advice := _advice(shown)):
             say(advice)
-        for problem in filter(None, (answer.get("state_problem"), answer.get("unanswered"))):
+        for problem in filter(None, map(answer.get, _PROBLEMS)):
             complain(f"WARNING: {problem}")
     for name in unknown:
         complain_unknown(name, [server["name"] for server in answer["servers"]])

@@ -90,6 +90,8 @@ def _daemon(sheet: Sheet, info: DaemonInfo, pulse: Pulse, clock: Clock) -> None:
     sheet.add(f.CONFIG_TIME, pulse.config_loaded_wall)
     sheet.add(f.STATE_WRITTEN, int(not pulse.state_problem))
     sheet.add(f.HANGING, pulse.hanging)
+    sheet.add(f.JOURNAL_LOST, pulse.journal_lost)
+    sheet.add(f.JOURNAL_WRITTEN, int(not pulse.journal_problem))
     for disk in pulse.disks:
         sheet.add(f.DISK_FREE, disk.free_bytes, disk.use)
         sheet.add(f.DISK_SIZE, disk.total_bytes, disk.use)

@@ -121,6 +121,7 @@ class Daemon:
                 await tell(unfinished, roster.loop)
                 bound = self._upgrades.bound = await self._bindings()
                 served = await stack.enter_async_context(serve.serving(bound))
+                journal = host.journal.state
                 for what, work in (
                     ("gpus", host.devices.run),
                     ("orphans", host.household.reap_forever),
@@ -132,7 +133,7 @@ class Daemon:
                     ("routers", partial(host.routing.run, self._hub.changed)),
                     ("rolling", self._rolling.run),
                     ("log archive", self._archivist.run),
-                    ("pulse", partial(self._pulse.run, roster.configs, host.devices.view, roster.readers)),
+                    ("pulse", partial(self._pulse.run, roster.configs, host.devices.view, roster.readers, journal)),
                 ):
                     tasks.start_soon(guarded, log_bug, what, work, name=what)
                 await anyio.lowlevel.checkpoint()  # who reads "ready" may send a signal: its receiver must be there

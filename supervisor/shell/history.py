@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import structlog
 
 from supervisor.actions import StartRecord
-from supervisor.smallfile import UnusableFileError, read_json, replace_json
+from supervisor.smallfile import UnreadNowError, UnusableFileError, read_json, replace_json
 
 KEPT = 100
 COST = "its last healthy start teaches nothing yet"  # what a history that cannot be written costs
@@ -25,9 +26,9 @@ class HistoryStore:
     def read(self, server: str) -> tuple[StartRecord, ...]:
         """The starts of a server, oldest first. What cannot be read is moved aside and said."""
         try:
-            return read_json(self.path(server), tuple[StartRecord, ...]) or ()
-        except UnusableFileError as problem:
-            log.warning("history", problem=str(problem))
+            return self._written(server)
+        except OSError as problem:
+            log.warning("history", problem=problem.strerror)
             return ()
 
     def add(self, server: str, record: StartRecord) -> None:
@@ -37,8 +38,17 @@ class HistoryStore:
     def write(self, server: str) -> None:
         """Write down what was added, as fast as the disk is. OSError when it refuses: the next `write` has it then."""
         added = tuple(self._unwritten.get(server, ()))  # more may come meanwhile
-        replace_json(self.path(server), (*self.read(server), *added)[-KEPT:])
+        replace_json(self.path(server), (*self._written(server), *added)[-KEPT:])
         del self._unwritten[server][: len(added)]
+
+    def _written(self, server: str) -> tuple[StartRecord, ...]:
+        try:
+            return read_json(self.path(server), tuple[StartRecord, ...]) or ()
+        except UnreadNowError as problem:  # written now, what is there would be lost
+            raise OSError(errno.EAGAIN, str(problem)) from None
+        except UnusableFileError as problem:
+            log.warning("history", problem=str(problem))
+            return ()
 
     def path(self, server: str) -> Path:
         """Where the server's history is."""

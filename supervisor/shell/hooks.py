@@ -20,6 +20,7 @@ from supervisor.edge.webhook import Messenger
 from supervisor.shell import clock
 from supervisor.shell.environment import for_helpers
 from supervisor.shell.guard import guarded, log_bug
+from supervisor.smallfile import replace_bytes
 from supervisor.snapshot import ServerSnapshot
 from supervisor.threads import Threads
 
@@ -227,7 +228,8 @@ class Outputs:
         ended = run.problem or f"exit status {run.status}"
         try:
             place.mkdir(mode=0o750, parents=True, exist_ok=True)
-            (place / f"{event}.out").write_text(f"{run.output}\n[{ended} after {run.took_s:.1f} s]\n")
+            text = f"{run.output}\n[{ended} after {run.took_s:.1f} s]\n"
+            replace_bytes(place / f"{event}.out", text.encode(errors="replace"))
         except OSError as problem:
             log.warning("hook output lost", server=server, problem=problem.strerror)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -12,6 +13,7 @@ QUEUED_MAX = 10_000
 SIZE_BYTES = 16 * 2**20
 KEPT = 4  # older files beside the present one: NAME.1 is the youngest
 CLOSE_LIMIT_S = 2.0
+RETRY_S = 5.0  # on a disk that refuses
 
 
 class LogFile:
@@ -26,6 +28,7 @@ class LogFile:
         self._closing = False
         self._lost = 0
         self._failing = False
+        self._last_try = False
         self._thread = threading.Thread(target=self._run, name="log file", daemon=True)
         self._thread.start()
 
@@ -48,10 +51,13 @@ class LogFile:
     def _run(self) -> None:
         while (text := self._next()) is not None:
             try:
-                self._append(text)
-                self._failing = False
+                full = self._append(text)
             except OSError as problem:
-                self._say_once(problem)
+                self._say_once("write", problem)
+                if self._is_given_up(text):
+                    return
+            else:
+                self._taken(full)
 
     def _next(self) -> str | None:
         """All that waits; None when it is closed and empty. Waits without limit: most of the time nothing happens."""
@@ -66,19 +72,47 @@ class LogFile:
             self._lost = 0
             return text
 
-    def _append(self, text: str) -> None:
-        """Opened each time: somebody may have moved it away, and a daemon writes a few lines a minute."""
+    def _taken(self, full: bool) -> None:
+        try:
+            if full:
+                self._shift()
+            self._failing = False
+        except OSError as problem:
+            self._say_once("move aside", problem)
+
+    def _is_given_up(self, text: str) -> bool:
+        """What the disk has not taken is tried again before what came meanwhile; at the end once and no more."""
+        with self._news:
+            ended = self._closing or self._news.wait_for(lambda: self._closing, RETRY_S)
+            waiting = [*text.splitlines(keepends=True), *self._lines]
+            self._lines = deque(waiting[:QUEUED_MAX])
+            self._lost += len(waiting) - len(self._lines)
+            lost = self._lost + len(self._lines)
+        if ended and self._last_try:
+            sys.stderr.write(f"sglsup: the log file {self._path} ends without its last {lost} lines\n")
+            return True
+        self._last_try = ended
+        return False
+
+    def _append(self, text: str) -> bool:
+        """Whether it is full now.
+
+        Opened each time: somebody may have moved it away, and a daemon writes a few lines a minute.
+        """
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         file = os.open(self._path, flags, 0o640)
         try:
-            data = text.encode(errors="backslashreplace")
-            while data:
-                data = data[os.write(file, data) :]
-            full = os.fstat(file).st_size >= self._size_bytes
+            begin, data = os.fstat(file).st_size, text.encode(errors="backslashreplace")
+            try:
+                while data:
+                    data = data[os.write(file, data) :]
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(file, begin)  # it is written again as a whole: no half line, and none twice
+                raise
+            return os.fstat(file).st_size >= self._size_bytes
         finally:
             os.close(file)
-        if full:
-            self._shift()
 
     def _shift(self) -> None:
         for number in range(self._kept, 0, -1):
@@ -87,7 +121,9 @@ class LogFile:
             if younger.exists():
                 younger.replace(older)
 
-    def _say_once(self, problem: OSError) -> None:
+    def _say_once(self, what: str, problem: OSError) -> None:
         if not self._failing:
             self._failing = True
-            sys.stderr.write(f"sglsup: cannot write the log file {self._path}: {problem.strerror}; lines are lost\n")
+            sys.stderr.write(
+                f"sglsup: cannot {what} the log file {self._path}: {problem.strerror}; it is tried again\n"
+            )

@@ -48,7 +48,9 @@ async def open_host(
     """Whatever is to be closed is closed with the stack. `record_exits` as `Daemon` has it."""
     daemon, state = config.daemon, Path(config.daemon.state_dir)
     stack.push_async_callback(writer.close)  # what is told at the very end is written as well
-    journal = stack.enter_context(Journal(str(state / "journal.db")))
+    journal = Journal(str(state / "journal.db"))
+    stack.callback(_last_word_of, journal)  # it comes after the journal's end
+    stack.enter_context(journal)
     cgroups = await _cgroups(stack, state) if daemon.cgroups is CgroupUse.AUTO else None
     places: dict[str, str] = {}
     devices = Devices(state, lambda pid: server_of(pid, places), hub.publish, writer=writer)
@@ -76,6 +78,14 @@ async def open_host(
         writer=writer,
         heard=heard,
     )
+
+
+def _last_word_of(journal: Journal) -> None:
+    """What is lost now nobody can write into it any more."""
+    state = journal.state()
+    if state.waiting or state.problem:
+        why = state.problem or f"the disk of {state.path} does not answer"
+        log.warning("journal", problem=f"{why}: its last rows are lost", rows=state.waiting + state.lost)
 
 
 async def _cgroups(stack: AsyncExitStack, state_dir: Path) -> CgroupRoot | None:

@@ -19,6 +19,7 @@ from supervisor.config import ServerConfig
 from supervisor.core.gpus.views import GpusView
 from supervisor.core.tally import SavedTally, Tally
 from supervisor.core.traffic import HostTraffic
+from supervisor.edge.journal import JournalState
 from supervisor.events import AnyEvent
 from supervisor.shell import clock
 from supervisor.shell.dossier import engine_version
@@ -34,6 +35,7 @@ PERIOD_S = 5.0
 LOST_S = 5.0  # a call that has not come back for so long hangs; who asked for a piece of a log may just have left
 DISK_EVERY = 12  # periods
 STORE_EVERY = 3  # periods, while time is being lost or logs grow; starts and ends are stored within a second
+_NO_JOURNAL = JournalState("", 0, 0, 0, "")
 _WORST_KEPT = 0.5  # of the worst lag remains after a period without one: a scrape every 15 s still sees it
 
 
@@ -73,6 +75,8 @@ class PulseKeeper:
         self._disks: tuple[Disk, ...] = ()
         self._stored: dict[str, Stored] = {}
         self._lags: dict[str, int] = {}
+        self._journal: Callable[[], JournalState] = lambda: _NO_JOURNAL
+        self._told = ""  # of the journal
 
     # --- what the daemon tells -----------------------------------------------------------------------------------
 
@@ -121,6 +125,8 @@ class PulseKeeper:
             log_lag_bytes=self._lags,
             hanging=len(lost),
             unanswered=_unanswered(lost),
+            journal_lost=self._journal().lost,
+            journal_problem=self._journal().problem,
         )
 
     # --- the task ------------------------------------------------------------------------------------------------
@@ -130,8 +136,10 @@ class PulseKeeper:
         configs: Callable[[], Mapping[str, ServerConfig]],
         gpus: Callable[[], GpusView],
         readers: Callable[[], Mapping[str, Reader]] = dict,
+        journal: Callable[[], JournalState] = lambda: _NO_JOURNAL,
     ) -> None:
         """Until cancelled; the last counts are stored then."""
+        self._journal = journal
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._store_counts, name="pulse: store")
@@ -153,12 +161,19 @@ class PulseKeeper:
             due = clock.monotonic() + PERIOD_S
             await anyio.sleep(PERIOD_S)
             self._lag_s = max(clock.monotonic() - due, self._lag_s * _WORST_KEPT)
+            self._tell_of_journal(self._journal())
             self._tally.observe_gpus(gpus())
             self._tally.keep_only(configs())
             beats += 1
             news = self._tally.losing or self._tally.stirred or self._host() != self._host_stored
             if beats % STORE_EVERY == 0 and news:
                 self._counted.set()
+
+    def _tell_of_journal(self, state: JournalState) -> None:
+        if bool(state.problem) != bool(self._told):
+            say = log.warning if state.problem else log.info
+            say("journal", problem=state.problem, waiting=state.waiting, lost=state.lost)
+        self._told = state.problem
 
     async def _look_at_disks(self, configs: Mapping[str, ServerConfig]) -> None:
         """What does not answer is unknown: yesterday's free space is no figure of today. Sizes stay as measured."""

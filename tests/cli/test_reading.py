@@ -113,6 +113,13 @@ async def test_what_does_not_answer_is_told_beside_the_columns_too(sglctl: Sglct
     assert json.loads((await sglctl("status", "--json")).out)["unanswered"] == control.beat.unanswered
 
 
+async def test_a_journal_that_cannot_be_written_is_told_beside_the_columns_too(
+    sglctl: Sglctl, control: FakeControl
+) -> None:
+    control.beat = Pulse(journal_problem="cannot write /state/journal.db: database or disk is full")
+    assert (await sglctl("status")).err == f"WARNING: {control.beat.journal_problem}\n"
+
+
 @pytest.mark.parametrize(
     "verb", [["status"], ["status", "--json"], ["why", "kimi"], ["why", "kimi", "--json"], ["events"]]
 )

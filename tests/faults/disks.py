@@ -116,11 +116,15 @@ def full(scene: Scene) -> str:
         until(lambda: full_is_told(scene, "dies"), 20, "it says why it does not start")
         assert scene.show("stays")["pid"] == pid
         assert scene.starts("dies") == 1, "what could not be noted is not started"
+        until(lambda: "sglsup_journal_written 0" in scene.metrics(), 30, "the journal says that it cannot be written")
+        assert "journal.db: database or disk is full" in scene.ctl("status").stderr
         daemon.kill()
         come_back(scene)
         assert scene.show("stays")["pid"] == pid, "adopted with a full disk as well"
         disk.empty()
         scene.is_running("dies", 60)
+        until(lambda: "sglsup_journal_written 1" in scene.metrics(), 30, "what waited is in the journal")
+        assert "sglsup_journal_rows_lost_total 0" in scene.metrics()
         scene.end_inside(disk)
     return "one served on through a daemon's death, one waited for room and said so; both served when there was room"
 

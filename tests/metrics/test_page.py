@@ -162,6 +162,14 @@ def test_calls_that_do_not_come_back_are_counted(seen: Scrape) -> None:
     assert Scrape(control)("calls_hanging") == 3
 
 
+def test_what_the_journal_has_lost_is_counted(seen: Scrape) -> None:
+    assert (seen("journal_rows_lost_total"), seen("journal_written")) == (0, 1)
+    control = fleet.control()
+    control.beat = msgspec.structs.replace(control.beat, journal_lost=7, journal_problem="cannot write it: full")
+    told = Scrape(control)
+    assert (told("journal_rows_lost_total"), told("journal_written")) == (7, 0)
+
+
 def test_a_server_is_told_as_it_is_configured_and_found() -> None:
     control = fleet.control()
     config = control.configuration.servers["kimi-k2"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import resource
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,6 +40,31 @@ def test_a_damaged_file_is_moved_aside_and_learning_starts_anew(tmp_path: Path) 
     store.add("kimi", RECORD)
     store.write("kimi")
     assert store.read("kimi") == (RECORD,)
+
+
+@pytest.fixture
+def no_descriptor_left() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = os.dup(0)
+    os.close(used)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_what_cannot_be_read_for_a_while_is_neither_moved_nor_written_over(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    store, path = HistoryStore(tmp_path), tmp_path / "kimi.json"
+    store.add("kimi", RECORD)
+    store.write("kimi")
+    before = path.stat()
+    request.getfixturevalue("no_descriptor_left")
+    assert store.read("kimi") == ()
+    store.add("kimi", RECORD)
+    with pytest.raises(OSError, match="left where it is"):
+        store.write("kimi")
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
 
 
 def test_what_a_disk_refuses_is_written_with_the_next_one(tmp_path: Path) -> None:

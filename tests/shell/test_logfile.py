@@ -1,6 +1,8 @@
 """The daemon's log file: whole lines, in order, bounded, and never waited for."""
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -48,6 +50,55 @@ def test_a_disk_that_takes_nothing_is_said_once(tmp_path: Path, capsys: pytest.C
     log.close()
 
     assert capsys.readouterr().err.count("cannot write the log file") == 1
+
+
+def test_what_a_disk_has_refused_is_written_when_it_takes_it_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = LogFile(str(tmp_path / "later" / "log"))
+    log.write("one\n")
+    while "cannot write" not in capsys.readouterr().err:
+        threading.Event().wait(0.01)
+    log.write("two\n")
+    (tmp_path / "later").mkdir()
+    log.close(10)
+    assert (tmp_path / "later" / "log").read_text() == "one\ntwo\n"
+
+
+def test_what_is_lost_at_the_end_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = LogFile(str(tmp_path / "none" / "log"))
+    for number in range(3):
+        log.write(f"{number}\n")
+    log.close(10)
+    assert capsys.readouterr().err.endswith("ends without its last 3 lines\n")
+
+
+FILLS_UP = """
+import os, resource, signal, sys
+from supervisor.shell.logfile import LogFile
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # EFBIG in the midst of a writing, as ENOSPC is on a full disk
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, -1))
+log = LogFile(sys.argv[1])
+log.write("whole\\n")
+log.write("x" * 150 + "\\n")
+while b"cannot write" not in os.read(int(sys.argv[2]), 4096): pass
+resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))
+log.close(10)
+"""
+
+
+def test_no_half_line_is_left_of_a_disk_that_was_full(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    done = subprocess.run(
+        [sys.executable, "-c", FILLS_UP, str(tmp_path / "log"), str(reading)],
+        stderr=writing,
+        pass_fds=[reading],
+        timeout=60,
+    )
+    os.close(reading)
+    os.close(writing)
+    assert done.returncode == 0
+    assert (tmp_path / "log").read_text() == "whole\n" + "x" * 150 + "\n"
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:

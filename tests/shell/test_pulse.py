@@ -11,6 +11,7 @@ import pytest
 from supervisor.config import ServerConfig
 from supervisor.core.gpus.views import GpusView
 from supervisor.core.traffic import HostTraffic
+from supervisor.edge.journal import JournalState
 from supervisor.events import AnyEvent, Probed, ProbeOutcome, TreeSampled
 from supervisor.profile import load_profile
 from supervisor.shell.logfeed import LogFeed
@@ -153,3 +154,24 @@ async def test_how_far_reading_is_behind_and_which_engine_it_is(tmp_path: Path) 
 
 async def _nobody(_: AnyEvent) -> None:
     pass
+
+
+async def test_a_journal_that_cannot_be_written_is_told_and_what_it_has_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("supervisor.shell.pulse.PERIOD_S", 0.01)
+    states = [JournalState("/j", 0, 0, 9, "cannot write /j: full"), JournalState("/j", 12, 3, 0, "")]
+    one = keeper(tmp_path)
+    assert (one.pulse([]).journal_lost, one.pulse([]).journal_problem) == (0, "")
+    async with asyncio.timeout(20), anyio.create_task_group() as tasks:
+        tasks.start_soon(one.run, dict, lambda: ABSENT, dict, lambda: states[0])
+        while "cannot write /j" not in (said := capsys.readouterr().out):
+            await anyio.sleep(0.01)
+        assert "waiting" in said
+        assert one.pulse([]).journal_problem == "cannot write /j: full"
+        states.pop(0)
+        while "journal" not in (said := capsys.readouterr().out):
+            await anyio.sleep(0.01)
+        assert "lost" in said
+        assert one.pulse([]).journal_lost == 3
+        tasks.cancel_scope.cancel()

@@ -184,7 +184,8 @@ class Status(msgspec.Struct, frozen=True):
     """Every server in the order of the configuration, in a line each. `starts` is null while nobody starts.
 
     `state_problem`: why not all that the next daemon must know is on disk, "" in good health. `unanswered`: what does
-    not answer (a disk, a user database, a process), so that what depends on it is unknown.
+    not answer (a disk, a user database, a process), so that what depends on it is unknown. `journal_problem`: why the
+    journal cannot be written.
     """
 
     at: str
@@ -192,16 +193,18 @@ class Status(msgspec.Struct, frozen=True):
     starts: Starts | None = None
     state_problem: str = ""
     unanswered: str = ""
+    journal_problem: str = ""
 
 
 class Servers(msgspec.Struct, frozen=True):
-    """Every server in the order of the configuration. `starts`, `state_problem` and `unanswered` as in Status."""
+    """Every server in the order of the configuration. What is beside them is as in Status."""
 
     at: str
     servers: tuple[Server, ...]
     starts: Starts | None = None
     state_problem: str = ""
     unanswered: str = ""
+    journal_problem: str = ""
 
 
 class Accepted(msgspec.Struct, frozen=True):
