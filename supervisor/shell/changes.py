@@ -232,7 +232,7 @@ class Changes:
 
     def restarts(self, found: Differences) -> list[tuple[str, ...]]:
         """The restarts that bringing the file into force takes now: each one's first is who has changed."""
-        known, up = ties(self.available), [name for name in self._roster.configs() if self._roster.is_up(name)]
+        known, up = ties(self.available), [name for name in self._roster.configs() if self._roster.is_wanted(name)]
         steps: list[tuple[str, ...]] = []
         for change in found.servers:
             name = change.name
@@ -243,13 +243,13 @@ class Changes:
     # --- those that restart together -----------------------------------------------------------------------------
 
     def _up(self, name: str) -> list[str]:
-        """Who restarts together with the server, as it does: a mate that is stopped is left alone."""
+        """Who restarts together with the server, as it does: a mate that nobody wants up is left alone."""
         mates = self._ties().get(name, Ties()).mates
-        return [mate for mate in mates if self._roster.loop(mate) is not None and self._roster.is_up(mate)]
+        return [mate for mate in mates if self._roster.loop(mate) is not None and self._roster.is_wanted(mate)]
 
     def _along(self, change: ServerChange) -> list[str]:
         """Whose change comes into force by the same restart."""
-        if change.kind != "changed" or not change.restart_needed or not self._roster.is_up(change.name):
+        if change.kind != "changed" or not change.restart_needed or not self._roster.is_wanted(change.name):
             return []
         mates, found = self._up(change.name), differences(self._running(), self.available).servers
         return [one.name for one in found if one.name in mates and one.kind == "changed" and one.restart_needed]
@@ -257,7 +257,7 @@ class Changes:
     async def _restarted(self, configs: Sequence[ServerConfig], reason: str, grace_s: float | None = None) -> None:
         """Bring them into force, the first one's mates being restarted with it: the last one ends first."""
         first, roster = configs[0], self._roster
-        mates = self._up(first.name) if roster.is_up(first.name) else []
+        mates = self._up(first.name) if roster.is_wanted(first.name) else []
         if not mates:
             await roster.replace_by_restart(first, reason, grace_s)
             for config in configs[1:]:  # of mates at rest

@@ -137,6 +137,10 @@ class Roster:
         loop = self._seats[name].loop
         return loop.snapshot().goal == "up" or not rests(loop)
 
+    def is_wanted(self, name: str) -> bool:
+        """Whether it is wanted up: one that people have asked to end, and that is at it still, is not."""
+        return self._seats[name].loop.snapshot().goal == "up"
+
     def names(self) -> list[str]:
         """All names, in order."""
         return list(self._seats)

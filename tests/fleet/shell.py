@@ -104,6 +104,10 @@ class Roster:
         loop = self.loops[name]
         return loop.snapshot().goal == "up" or loop.server.state not in RESTING
 
+    def is_wanted(self, name: str) -> bool:
+        """Whether it is wanted up."""
+        return self.loops[name].snapshot().goal == "up"
+
     async def start(self, name: str, by: str) -> None:
         """Want it up."""
         await self.loops[name].ask(e.StartRequested(by))

@@ -1,29 +1,58 @@
-"""What bringing the file into force would restart, counted as it will happen."""
+"""What bringing the file into force restarts: who goes with whom, who is left alone, counted as it will happen."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import anyio
 
+from supervisor.api.control import Applied
 from supervisor.config import Config, GroupConfig, ServerConfig, differences
+from supervisor.config.groups import ties
 from supervisor.shell.changes import Changes
 from supervisor.shell.roster import Roster
 
 
 class Servers:
-    """Of a roster, what the count looks at."""
+    """A roster that notes what it is asked. `ending`: nobody wants them up, and they are not at rest yet."""
 
-    def __init__(self, up: Collection[str], *names: str) -> None:
+    def __init__(self, up: Collection[str], *names: str, ending: Collection[str] = ()) -> None:
         self.up = up
+        self.ending = ending
         self.servers = {name: ServerConfig(name, ("engine",)) for name in names}
+        self.asked: list[str] = []
 
     def configs(self) -> dict[str, ServerConfig]:
         return self.servers
 
+    def loop(self, name: str) -> object:
+        return self.servers.get(name)
+
     def is_up(self, name: str) -> bool:
+        return name in self.up or name in self.ending
+
+    def is_wanted(self, name: str) -> bool:
         return name in self.up
+
+    @contextmanager
+    def coming_back(self, names: Collection[str]) -> Iterator[None]:
+        self.asked.append(f"coming back: {' '.join(names)}")
+        yield
+
+    async def stop(self, name: str, by: str, grace_s: float | None = None) -> None:
+        self.asked.append(f"stop {name}")
+
+    async def start(self, name: str, by: str) -> None:
+        self.asked.append(f"start {name}")
+
+    async def replace(self, config: ServerConfig) -> None:
+        self.servers[config.name] = config
+        self.asked.append(f"replace {config.name}")
+
+    async def replace_by_restart(self, config: ServerConfig, by: str, grace_s: float | None = None) -> None:
+        self.asked.append(f"replace {config.name} by a restart of it alone")
 
 
 class ReadChanges(Changes):
@@ -36,23 +65,63 @@ class ReadChanges(Changes):
         return self.file
 
 
-async def restarts(servers: Servers, *changed: str, together: Collection[str] = ()) -> list[tuple[str, ...]]:
-    groups = {"gang": GroupConfig("gang", tuple(together), together=True)} if together else {}
-    fresh = {name: ServerConfig(name, ("engine", "-v")) for name in changed}
-    running, file = Config(servers=servers.servers), Config(servers=servers.servers | fresh, groups=groups)
-    async with anyio.create_task_group() as tasks:
-        changes = ReadChanges(cast("Roster", cast("Any", servers)), lambda: running, "", tasks, dict)
-        changes.file = file
-        return changes.restarts(differences(running, file))
+class Stage:
+    """Servers, and a file in which some have changed and some restart together."""
+
+    def __init__(self, servers: Servers, *changed: str, together: Collection[str] = ()) -> None:
+        self.servers = servers
+        groups = {"gang": GroupConfig("gang", tuple(together), together=True)} if together else {}
+        fresh = {name: ServerConfig(name, ("engine", "-v")) for name in changed}
+        self.file = Config(servers=servers.servers | fresh, groups=groups)
+
+    def running(self) -> Config:
+        return Config(servers=self.servers.servers)
+
+    async def restarts(self) -> list[tuple[str, ...]]:
+        async with anyio.create_task_group() as tasks:
+            return self._changes(tasks).restarts(differences(self.running(), self.file))
+
+    async def rolled(self, name: str) -> Applied:
+        async with anyio.create_task_group() as tasks:
+            return await self._changes(tasks).roll(name, "anna", 30.0)
+
+    def _changes(self, tasks: anyio.abc.TaskGroup) -> Changes:
+        roster = cast("Roster", cast("Any", self.servers))
+        changes = ReadChanges(roster, self.running, "", tasks, lambda: ties(self.file))
+        changes.file = self.file
+        return changes
 
 
-async def test_each_that_is_up_is_one_restart_and_who_rests_is_none() -> None:
-    assert await restarts(Servers(("a", "b"), "a", "b", "c"), "a", "b", "c") == [("a",), ("b",)]
-    assert await restarts(Servers((), "a"), "a") == []
+async def test_each_that_is_wanted_up_is_one_restart_and_who_rests_or_ends_is_none() -> None:
+    servers = Servers(("a", "b"), "a", "b", "c", "d", ending=("d",))
+    assert await Stage(servers, "a", "b", "c", "d").restarts() == [("a",), ("b",)]
 
 
 async def test_a_group_that_lives_together_is_one_restart_of_all_that_are_up() -> None:
     """Also of those that have not changed, and by the groups of the file: they come into force before."""
     servers = Servers(("a", "b", "c"), "a", "b", "c", "d")
-    assert await restarts(servers, "a", "b", together=("a", "b", "d")) == [("a", "b")]
-    assert await restarts(servers, "b", "c", together=("a", "b")) == [("b", "a"), ("c",)]
+    assert await Stage(servers, "a", "b", together=("a", "b", "d")).restarts() == [("a", "b")]
+    assert await Stage(servers, "b", "c", together=("a", "b")).restarts() == [("b", "a"), ("c",)]
+
+
+async def test_those_that_restart_together_end_and_start_in_order() -> None:
+    servers = Servers(("a", "b", "c"), "a", "b", "c")
+    assert (await Stage(servers, "a", "b", together=("a", "b", "c")).rolled("a")).kind == "restarted"
+    assert servers.asked == [
+        "coming back: a b c",
+        *("stop c", "stop b", "stop a"),
+        *("replace a", "replace b"),
+        *("start a", "start b", "start c"),
+    ]
+
+
+async def test_a_mate_that_people_are_ending_is_not_started_by_the_change_of_another() -> None:
+    servers = Servers(("a",), "a", "b", ending=("b",))
+    await Stage(servers, "a", together=("a", "b")).rolled("a")
+    assert servers.asked == ["replace a by a restart of it alone"]
+
+
+async def test_the_change_of_one_that_people_are_ending_restarts_nobody() -> None:
+    servers = Servers(("b",), "a", "b", ending=("a",))
+    await Stage(servers, "a", "b", together=("a", "b")).rolled("a")
+    assert servers.asked == ["replace a by a restart of it alone"]
