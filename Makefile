@@ -58,7 +58,7 @@ faults: $(STAMP) ## the fault matrix, thoroughly, into docs/faults.md (some minu
 
 fuzz: $(STAMP) ## coverage-guided fuzzing of whatever reads other people's bytes: SECONDS=120 TARGETS="log http"
 	$(BIN)/python -m bench.peers || true  # without the fuzzer the first target says so
-	for target in $(or $(TARGETS),log config converter xmlrpc http saved notes journal); do \
+	for target in $(or $(TARGETS),log config converter model xmlrpc http saved notes journal); do \
 	    $(BIN)/python -m tests.fuzz.run $$target --seconds $(or $(SECONDS),120) --folder build/fuzz/$$target || exit 1; done
 
 mutants: $(STAMP) ## small mistakes in the deciding core that no test notices: EACH=20 MODULES="restart health"

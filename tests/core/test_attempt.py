@@ -157,19 +157,21 @@ def ranks(*seen: tuple[str, str], logged: int = 3) -> Attempt:
 
 
 @pytest.mark.parametrize(
-    ("one", "who"),
+    ("seen", "logged", "who"),
     [
-        (ranks(("scheduler", "TP0"), ("scheduler", "TP1")), "scheduler TP2 (pid 99)"),
-        (ranks(("scheduler", "TP0"), ("detokenizer", ""), ("scheduler", "TP1")), "scheduler TP2 (pid 99)"),
-        (ranks(("scheduler", "DP0 TP0"), ("scheduler", "DP0 TP2")), "scheduler TP1 (pid 99)"),
-        (ranks(("scheduler", "TP0"), ("scheduler", "TP1"), ("scheduler", "")), "scheduler (pid 99)"),
-        (ranks(("scheduler", "TP0")), "scheduler (pid 99)"),
-        (ranks(("scheduler", "TP0"), ("scheduler", "TP1"), logged=2), "scheduler (pid 99)"),
-        (ranks(logged=1), "scheduler (pid 99)"),
+        ((("scheduler", "TP0"), ("scheduler", "TP1")), 3, "scheduler TP2 (pid 99)"),
+        ((("scheduler", "TP0"), ("detokenizer", ""), ("scheduler", "TP1")), 3, "scheduler TP2 (pid 99)"),
+        ((("scheduler", "DP0 TP0"), ("scheduler", "DP0 TP2")), 3, "scheduler TP1 (pid 99)"),
+        ((("scheduler", "TP0"), ("scheduler", "TP1"), ("scheduler", "")), 3, "scheduler (pid 99)"),
+        ((("scheduler", "TP0"),), 3, "scheduler (pid 99)"),
+        ((("scheduler", "TP0"), ("scheduler", "TP1")), 2, "scheduler (pid 99)"),
+        ((), 1, "scheduler (pid 99)"),
     ],
 )
-def test_who_died_without_a_title_is_the_one_rank_that_nobody_bears(one: Attempt, who: str) -> None:
-    assert one.role_died(e.RoleDied(1, 99, "scheduler", code=-9)) == who
+def test_who_died_without_a_title_is_the_one_rank_that_nobody_bears(
+    seen: tuple[tuple[str, str], ...], logged: int, who: str
+) -> None:
+    assert ranks(*seen, logged=logged).role_died(e.RoleDied(1, 99, "scheduler", code=-9)) == who
 
 
 @pytest.mark.parametrize(("more", "cause"), [((), "external-termination"), (("--nnodes", "2"), "peer-rank-death")])

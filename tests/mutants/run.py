@@ -212,14 +212,14 @@ def _noticed(module: ModuleType, mutant: Mutant, asked: list[Test]) -> str | Non
         return None
 
     def tried() -> bytes:
-        _make(module, mutant)
+        make(module, mutant)
         return next((test.name for test in asked if test.fails()), "").encode()
 
     child = _child(tried, limit_s=_BESIDES_S + 2 * sum(test.reach.seconds for test in asked))
     return child.said.decode() or None if child.ended_well else asked[0].name
 
 
-def _make(module: ModuleType, mutant: Mutant) -> None:
+def make(module: ModuleType, mutant: Mutant) -> None:
     """The mistake takes the place of the function's own code, for whoever has imported it."""
     *holder, name = mutant.function.split(".")
     place: Any = vars(getattr(module, holder[0]))[name] if holder else getattr(module, name)
@@ -227,6 +227,9 @@ def _make(module: ModuleType, mutant: Mutant) -> None:
         inner = (getattr(place, attribute, None) for attribute in ("fget", "__func__", "func", "__wrapped__"))
         place = next(one for one in inner if one is not None)
     place.__code__ = mutant.code
+    for one in vars(module).values():  # what tests had computed when they were collected
+        if hasattr(one, "cache_clear"):
+            one.cache_clear()
 
 
 class Child(msgspec.Struct, frozen=True):

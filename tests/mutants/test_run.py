@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import pytest
 
-from tests.mutants.run import drawn
+from tests.mutants.mutate import mutants
+from tests.mutants.run import drawn, make
 
 EVERY = [f"mistake {number}" for number in range(50)]
 
@@ -22,3 +25,24 @@ def test_what_an_earlier_run_has_tried_is_left_out(skip: int) -> None:
     assert sorted([*earlier, *others]) == sorted(EVERY)
     assert drawn(EVERY, 5, skip, "1 door") == drawn(EVERY, 5, skip, "1 door")
     assert set(drawn(EVERY, 5, skip, "1 door")) <= set(others)
+
+
+SOURCE = """
+import functools
+
+def least():
+    return 1
+
+@functools.cache
+def twice():
+    return least() + least()
+"""
+
+
+def test_what_was_computed_before_a_mistake_is_computed_again() -> None:
+    module = ModuleType("door")
+    exec(SOURCE, vars(module))  # noqa: S102 - our own text
+    assert module.twice() == 2
+    (mistake,) = (one for one in mutants(SOURCE, "door") if one.what == "1 plus one")
+    make(module, mistake)
+    assert module.twice() == 4
