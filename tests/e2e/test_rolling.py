@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -218,6 +219,38 @@ def test_a_rolling_restart_goes_on_after_the_death_of_the_daemon_and_ends_when_c
     assert [one["state"] for one in rolled(host)["members"]] == ["done", "done", "untouched"]
     assert [host.show(name)["attempt"] for name in names] == [2, 2, 1]
     assert not any(host.collisions(name) for name in names)
+
+
+@pytest.mark.slow
+def test_a_start_that_waits_is_told_everywhere_and_left_when_the_rolling_is_cancelled(host: Host) -> None:
+    port = host.fake("a", *ENGINE)
+    host.fake("b", *ENGINE)
+    with socket.create_server(("127.0.0.1", port)):
+        host.start()
+        assert host.ctl("wait", "b", "--timeout", "60s").returncode == 0
+        host.wait_for("a", "start", "waiting")
+        pid = host.show("b")["pid"]
+        follower = subprocess.Popen(
+            host.client("restart", "--rolling", "a", "b"), env=host.environment, stdout=subprocess.PIPE, text=True
+        )
+        until(lambda: rolled(host) and rolled(host)["members"][0]["waits"], 60, "what it waits for is told")
+        reason = rolled(host)["members"][0]["waits"]
+        assert reason.startswith(f"waits: port {port} is ")
+        assert f"a: under-way, its start {reason}" in host.ctl("rolling").stdout
+        in_the_way = reason.removeprefix("waits: ").partition(";")[0]
+        assert in_the_way in host.ctl("status", "a").stdout
+        assert in_the_way in host.why("a")
+
+        assert host.ctl("rolling", "--cancel").returncode == 0
+        said, _ = follower.communicate(timeout=60)
+        assert (follower.returncode, rolled(host)["state"]) == (1, "cancelled")
+        assert said.splitlines()[-3:] == [
+            f"a: its start {reason}",
+            f"a: not waited for (its start {reason})",
+            "b: left alone",
+        ]
+        assert (host.show("b")["pid"], host.show("a")["goal"]) == (pid, "up")
+    assert host.ctl("wait", "a", "--timeout", "60s").returncode == 0, "it starts as soon as it can"
 
 
 @pytest.mark.slow
