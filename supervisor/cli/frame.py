@@ -15,7 +15,8 @@ _RANKS_MAX, _RANKS_FEW = 16, 3
 _STATE_WIDTH = 10
 _EVENTS_MAX = 6
 _NAME_PART = 3  # of the columns, a name takes at most one in so many
-_TOLD = ("lifecycle", "verdict", "goal", "maintenance", "request", "supervisor")  # phases are seen above anyway
+# Phases are seen above anyway.
+_TOLD = ("lifecycle", "verdict", "goal", "maintenance", "request", "supervisor", "daemon")
 _WORTH_TELLING_BYTES = 10**8
 _OWN, _OTHERS, _DRIVER, _FREE = "#", "!", "-", "."
 

@@ -44,7 +44,7 @@ def _lines(story: Any) -> Iterator[str]:
     for label, path in (("bundle", story["evidence_path"]), ("log file", log)):
         if path:
             yield f"{label}: {clean(path)}"
-    events = [event for event in story["events"] if event["facet"] == "lifecycle"][-_EVENTS_TOLD:]
+    events = [event for event in story["events"] if event["facet"] in ("lifecycle", "daemon")][-_EVENTS_TOLD:]
     if events:
         yield f"last changes (all: sglctl events {clean(story['name'])}):"
     for event in events:

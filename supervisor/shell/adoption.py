@@ -12,6 +12,7 @@ import anyio.to_thread
 import msgspec
 import structlog
 
+from supervisor.actions import Announce
 from supervisor.core.log.grammar import LogReader
 from supervisor.core.memory import past_of
 from supervisor.core.server import Server
@@ -64,6 +65,15 @@ class Inheritance(msgspec.Struct, frozen=True):
     def lives(self) -> bool:
         """Whether processes of the attempt were found."""
         return self.tree is not None
+
+
+def taken_over(inherited: Inheritance) -> Announce | None:
+    """What a server's own story tells of the daemon that is new; None when an earlier one had left nothing running."""
+    if not inherited.outcome:
+        return None
+    lived = "goes on with it as it is" if inherited.lives else "did not find it: it had ended while there was none"
+    number = inherited.saved.number if inherited.saved is not None else 0
+    return Announce("daemon", "", inherited.outcome, f"a new daemon has begun, and {lived}", number)
 
 
 async def inherit(

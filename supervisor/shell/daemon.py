@@ -25,7 +25,7 @@ from supervisor.edge.fdstore import DescriptorStore, left_behind
 from supervisor.edge.notify import Notifier
 from supervisor.edge.process import become_subreaper, ignore_orphan_signals, protect_from_oom
 from supervisor.shell import clock
-from supervisor.shell.adoption import Inheritance, LeftoverProblem, inherit
+from supervisor.shell.adoption import Inheritance, LeftoverProblem, inherit, taken_over
 from supervisor.shell.answers import Answers, Parts
 from supervisor.shell.archive import Archivist
 from supervisor.shell.changes import Changes
@@ -253,6 +253,8 @@ class Daemon:
             await self._roster.add(server, inherited)
         except ChangeProblem as problem:
             raise StartupProblem(f"cannot start: {problem}") from None
+        if self._left is None and (told := taken_over(inherited)):  # an upgrade tells of itself
+            self._announce(server.name, told)
 
     def _overdue_s(self) -> float:
         return self._roster.overdue_s()

@@ -72,6 +72,9 @@ def test_a_server_goes_on_serving_while_there_is_no_daemon_and_is_adopted_by_the
     adopted = host.show("kimi")
     assert adopted["lifecycle"]["value"] == "running"
     assert adopted["ready_since"] == seen["ready_since"]
+    (told,) = host.events("kimi", "daemon")
+    assert (told["after"], told["attempt"]) == ("adopted", running["attempt"])
+    assert "daemon  adopted: a new daemon has begun, and goes on with it as it is" in host.why("kimi")
     assert host.processes("kimi").keys() == before.keys()
     assert host.ctl("stop", "kimi").returncode == 0
     assert not host.processes("kimi")
@@ -88,6 +91,7 @@ def test_a_server_that_ended_while_there_was_no_daemon_is_started_again(host: Ho
     host.start()
     again = host.wait_for("kimi", "lifecycle", "running")
     assert again["attempt"] == running["attempt"] + 1
+    assert [told["after"] for told in host.events("kimi", "daemon")] == ["gone"]
     assert "exit status unknown" in host.why("kimi") or "signal 9" in host.why("kimi")
 
 
