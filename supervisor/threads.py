@@ -22,6 +22,8 @@ import msgspec
 Arguments = TypeVarTuple("Arguments")
 Found = TypeVar("Found")
 
+HANGS_S = 1.0  # a call that was left hangs when it has taken so long; before that it may be about to come back
+_LOOK_S = 0.02
 _uncounted = anyio.CapacityLimiter(math.inf)  # we count ourselves
 _lock = threading.Lock()  # around what the loop and the threads share; nobody holds it while work is done
 
@@ -45,8 +47,12 @@ class _Call:
         self.left = False
 
     @property
-    def hangs(self) -> bool:
+    def lingers(self) -> bool:
         return self.left and self.begun and not self.over
+
+    @property
+    def hangs(self) -> bool:
+        return self.lingers and time.monotonic() - self.since >= HANGS_S
 
 
 _calls: set[_Call] = set()
@@ -79,29 +85,37 @@ class Threads:
         *arguments: *Arguments,
         limit_s: float = math.inf,
         thing: str = "",
+        unwanted: Callable[[Found], None] = lambda _: None,
     ) -> Found:
         """What the work answers. TimeoutError (an OSError) when it has not within `limit_s`; whoever cancels leaves it.
 
         TimeoutError at once while an earlier call for the same `thing` hangs, or as many as there may be threads.
+        `unwanted` gets what was found when nobody waited for it any more, to close it.
         """
         with anyio.move_on_after(limit_s):
             call = await self._place(thing)
-            return await self._carried(call, partial(work, *arguments))
+            return await self._carried(call, partial(work, *arguments), unwanted)
         raise TimeoutError(errno.ETIMEDOUT, f"{self._who} has not answered within {limit_s:g} s")
 
     async def _place(self, thing: str) -> _Call:
-        """Whom it waits for, there is somebody who waits for him, too: none of them hangs without being left."""
         while True:
             with _lock:
                 self._refuse(thing)
-                if len(self._out) < self._at_most:
-                    call = _Call(self._who, thing)
-                    self._out.add(call)
-                    _calls.add(call)
-                    return call
-            free = anyio.Event()
-            self._waiting.append(free)
-            await free.wait()
+                lingering = [call for call in self._out if call.lingers]
+                if len(self._out) < self._at_most and not any(thing and call.thing == thing for call in lingering):
+                    return self._begun(thing)
+            if lingering:  # it tells nobody when it comes back, and hangs in a moment
+                await anyio.sleep(_LOOK_S)
+            else:  # for those that somebody waits for
+                free = anyio.Event()
+                self._waiting.append(free)
+                await free.wait()
+
+    def _begun(self, thing: str) -> _Call:
+        call = _Call(self._who, thing)
+        self._out.add(call)
+        _calls.add(call)
+        return call
 
     def _refuse(self, thing: str) -> None:
         if in_the_way := self._in_the_way(thing):
@@ -113,30 +127,45 @@ class Threads:
         same = [call for call in left if thing and call.thing == thing]
         return left if len(left) >= self._at_most else same
 
-    async def _carried(self, call: _Call, work: Callable[[], Found]) -> Found:
+    async def _carried(self, call: _Call, work: Callable[[], Found], unwanted: Callable[[Found], None]) -> Found:
+        found: list[Found] = []
         try:
-            carry = partial(self._carry, call, work)
-            return await anyio.to_thread.run_sync(carry, abandon_on_cancel=True, limiter=_uncounted)
+            carry = partial(self._carry, call, work, found, unwanted)
+            await anyio.to_thread.run_sync(carry, abandon_on_cancel=True, limiter=_uncounted)
+            return found.pop()
         finally:
             with _lock:
                 call.left = True
                 self._settle(call)
+            for one in found:  # cancelled in the moment in which it was there
+                unwanted(one)
             for free in self._waiting:
                 free.set()
             self._waiting.clear()
 
-    def _carry(self, call: _Call, work: Callable[[], Found]) -> Found:
+    def _carry(
+        self, call: _Call, work: Callable[[], Found], found: list[Found], unwanted: Callable[[Found], None]
+    ) -> None:
         """In a thread."""
-        with _lock:
-            if call.left:  # before it could begin
-                raise TimeoutError(errno.ETIMEDOUT, "nobody waits for it any more")
-            call.begun = True
+        if not self._begins(call):
+            return
+        late: list[Found] = []
         try:
-            return work()
+            made = work()
+            with _lock:
+                (late if call.left else found).append(made)
         finally:
             with _lock:
                 call.over = True
                 self._settle(call)
+        for one in late:
+            unwanted(one)
+
+    def _begins(self, call: _Call) -> bool:
+        """Not when it was left before it could."""
+        with _lock:
+            call.begun = not call.left
+            return call.begun
 
     def _settle(self, call: _Call) -> None:
         """It gives its place back when nobody waits for it and no thread is in it."""

@@ -54,6 +54,13 @@ async def all_back() -> None:
             await anyio.sleep(0.005)
 
 
+async def hang_by_now(count: int = 1) -> None:
+    """Before that, a call that was left may be about to come back."""
+    with anyio.fail_after(20):
+        while len(hanging()) < count:
+            await anyio.sleep(0.05)
+
+
 async def test_what_the_work_answers_or_raises_is_handed_on(tmp_path: Path) -> None:
     threads = Threads("the disk")
     assert await threads.run(max, 1, 2) == 2
@@ -71,6 +78,7 @@ async def test_a_disk_that_does_not_answer_in_time_is_said_to_whoever_asks(disk:
 async def test_all_night_a_disk_that_hangs_is_looked_at_by_one_thread(disk: Disk) -> None:
     threads, before = Threads("the disk", 4), threading.active_count()
     await given_up(threads, disk, "/var/log")
+    await hang_by_now()
     for _ in range(2000):
         with pytest.raises(TimeoutError, match=r"the disk has not answered for \d+ s"):
             await threads.run(disk.read, limit_s=3600, thing="/var/log")
@@ -88,6 +96,7 @@ async def test_of_a_kind_there_are_so_many_at_most_whatever_they_are_asked_for(d
         await given_up(threads, disk, f"file {number}")
     with pytest.raises(TimeoutError):
         await threads.run(disk.read, thing="file 3")
+    await hang_by_now(3)
     assert (disk.times, len(hanging()), threads.hang()) == (3, 3, True)
 
 
@@ -133,6 +142,31 @@ async def test_who_waits_for_his_turn_is_refused_when_those_before_him_are_given
         first.cancel_scope.cancel()
     assert refused.is_set()
     assert disk.times == 1
+
+
+async def test_who_comes_right_after_somebody_has_left_waits_for_the_thread_to_come_back(disk: Disk) -> None:
+    """A client that goes away, a server that is given another configuration: nothing hangs because of that."""
+    threads = Threads("the disk")
+    await given_up(threads, disk, "/var/log")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(threads.run, len, "abc")
+        await anyio.wait_all_tasks_blocked()
+        disk.answers.set()
+    assert not threads.hang()
+
+
+async def test_what_comes_too_late_is_closed(disk: Disk) -> None:
+    threads, closed = Threads("the disk"), threading.Event()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: threads.run(disk.read, unwanted=lambda found: closed.set() if found else None))
+        await anyio.to_thread.run_sync(disk.asked.acquire)
+        tasks.cancel_scope.cancel()
+    assert not closed.is_set()
+    disk.answers.set()
+    assert await anyio.to_thread.run_sync(closed.wait, 20)
+    wanted: list[str] = []
+    assert await threads.run(disk.read, unwanted=wanted.append) == "bytes"
+    assert wanted == []
 
 
 async def test_who_gives_up_before_it_has_begun_leaves_nothing(disk: Disk) -> None:

@@ -122,7 +122,9 @@ async def spawn(plan: SpawnPlan, cgroup: Cgroup | None = None) -> Tree | SpawnFa
 async def _prepare(plan: SpawnPlan, cgroup: str) -> Prepared:
     """The order for the launcher and the open files: asks NSS and the disk, either of which may hang."""
     try:
-        return await _preparing.run(_prepared, plan, cgroup, limit_s=PREPARE_LIMIT_S, thing=plan.server)
+        return await _preparing.run(
+            _prepared, plan, cgroup, limit_s=PREPARE_LIMIT_S, thing=plan.server, unwanted=Prepared.close
+        )
     except TimeoutError as problem:
         raise _RefusedError(
             f"cannot prepare the start ({plan.log_path}): {problem.strerror}", permanent=False
