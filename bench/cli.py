@@ -4,16 +4,13 @@ Both daemons have the same number of sleeping servers and are asked in turn. The
 the whole command. The answer is the daemon's part of it: one request on a fresh connection until its last byte.
 """
 
-import compileall
 import socket
 import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
-import supervisor
-from bench.harness import Measurement, bench, cpu_ms
+from bench.harness import Measurement, bench, compile_ours, cpu_ms
 from bench.peers import supervisord_folder
 from bench.site import supervisord
 from bench.sleepers import our_sleepers
@@ -31,8 +28,7 @@ PEER_ASKED = (
 
 @bench("cli")
 def cli() -> Iterator[Measurement]:
-    # Both were installed by pip, which compiles; ours is the working tree.
-    compileall.compile_dir(Path(supervisor.__file__).parent, quiet=1)
+    compile_ours()
     folder = supervisord_folder()
     for count in COUNTS:
         with our_sleepers({f"s{index}": ["sleep", "3600"] for index in range(count)}) as ours:
