@@ -95,3 +95,28 @@ def test_a_traceback_does_not_grow_without_end() -> None:
     taken = sum(it.takes(frame("/a/b/c/deep.py", "recurse"), number) for number in range(2, 2000))
     assert taken == 599
     assert len(it.fields()["frames"]) <= 1500
+
+
+def test_the_marks_of_a_group_of_exceptions_are_not_its_text() -> None:
+    it = block(
+        f"  + Exception Group {HEAD}",
+        '  |   File "/x/y/z/a.py", line 1, in main',
+        "  |     go()",
+        "  | ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)",
+    )
+    assert it.root.text == "ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)"
+    assert it.frames == "y/z/a.py:main"
+
+
+def test_a_record_goes_on_with_a_chain_that_was_announced_and_with_no_other() -> None:
+    it = plain("KeyError: 'a'")
+    assert it.goes_on(CHAINED)
+    assert it.goes_on("  ")
+    assert not it.goes_on(HEAD)
+    assert not it.goes_on("Load weight begin.")
+    assert it.takes(CHAINED, 5)
+    assert it.goes_on(HEAD)
+    assert not it.goes_on("Load weight begin.")
+    begun = block(HEAD, frame("/x/y/z/a.py", "main"))
+    for text, more in (("    go()", True), ("", True), ("ValueError: no", True), ("Load weight begin.", False)):
+        assert begun.goes_on(text) is more, text
