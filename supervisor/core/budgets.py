@@ -17,10 +17,12 @@ class Budgets:
         self._settings = settings
         self._history = history
         self._lessons: dict[str, Lesson | None] = {}
+        self._views: tuple[DeadlineView, ...] | None = None
 
     def learn_anew(self) -> None:
         """The history has grown."""
         self._lessons.clear()
+        self._views = None
 
     def limit(self, phase: str, pace: float = 1.0) -> PhaseLimit:
         """The deadlines that act. What was learned only ever shortens the patience with silence.
@@ -56,8 +58,10 @@ class Budgets:
         return f"never silent for more than {lesson.longest_silence_s:.0f} s {times}"
 
     def views(self) -> tuple[DeadlineView, ...]:
-        """Every phase's deadlines, explained."""
-        return tuple(self._view(phase) for phase in self._settings.deadlines)
+        """Every phase's deadlines, explained. Kept until the next lesson: every snapshot has them."""
+        if self._views is None:
+            self._views = tuple(self._view(phase) for phase in self._settings.deadlines)
+        return self._views
 
     def _view(self, phase: str) -> DeadlineView:
         limit, lesson = self.limit(phase), self._lesson(phase)

@@ -205,6 +205,15 @@ def test_a_deadlines_view_tells_limits_lesson_and_mode() -> None:
     assert (view.samples, view.mode, view.source, view.stall_s) == (3, "enforce", "learned", 40)
 
 
+def test_a_new_lesson_is_in_the_views_that_were_told_before() -> None:
+    history = History([])
+    told = Budgets(Settings(name="x", deadlines=LIMITS, history_key="k"), history)
+    before = told.views()
+    history.add(start(20, 31))
+    told.learn_anew()
+    assert (before[0].samples, told.views()[0].samples) == (0, 1)
+
+
 def test_deadlines_that_there_are_not_are_told_as_none() -> None:
     limits = {"healthy": PhaseLimit(math.inf, math.inf), "jit": PhaseLimit(300.0, math.inf, 100.0)}
     views = Budgets(Settings(name="x", deadlines=limits, history_key="k"), History([])).views()
