@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _HEAD = ("GPU", "NAME", "STATE", "SERVER'S", "OTHERS'", "NOBODY'S", "OF", "XID", "TEMP")
 _MAKER = "NVIDIA "  # of all of them: a table fits 80 columns without it
 _LEFT = 3  # columns of words; those of numbers are set right
+_NO_LEASE = "whose gpus in the configuration do not name it"
 _QUIET = ("free", "leased")  # states that need no explanation
 
 
@@ -82,6 +83,9 @@ def _remarks(answer: Any) -> Iterator[str]:
         for holder in gpu["holders"]:
             if holder["kind"] == "foreign":
                 yield f"GPU {gpu['index']}: {_size(holder['bytes'])} held by {_who(holder)}"
+            elif _lodges(holder, gpu):
+                who = f"server {clean(holder['server'])}, {_NO_LEASE}"
+                yield f"GPU {gpu['index']}: {_size(holder['bytes'])} held by {who}"
         if gpu["last_xid"] is not None:
             ago = _time(gpu["last_xid"]["seconds"])
             yield f"GPU {gpu['index']}: {clean(gpu['last_xid']['text'])}, {ago} ago"
@@ -93,6 +97,12 @@ def _who(holder: Any) -> str:
     user = f" of {clean(holder['user'])}" if holder["user"] else ""
     command = f" ({clean(holder['command'])})" if holder["command"] else ""
     return f"pid {holder['pid']}{user}{command}"
+
+
+def _lodges(holder: Any, gpu: Any) -> bool:
+    """Whether a server of ours is on a device that is not leased to it, and in the way of whoever has it."""
+    leased = gpu["state"] == "unknown" or holder["server"] == gpu["server"]
+    return holder["kind"] == "server" and bool(holder["bytes"]) and not leased
 
 
 def _size(count: int | None) -> str:

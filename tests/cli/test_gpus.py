@@ -29,6 +29,15 @@ async def test_a_line_a_gpu_and_what_is_to_be_said_below(sglctl: Sglctl, control
     assert outcome.code == 0
 
 
+async def test_a_server_on_a_gpu_that_it_has_not_leased_is_told(sglctl: Sglctl, control: FakeControl) -> None:
+    lodger = Holder(0, 64 * 10**9, 78, "sglang", "python", "server", "llama")
+    told = "64.0 GB held by server llama, whose gpus in the configuration do not name it"
+    control.put_gpus(replace(LEASED, holders=(*LEASED.holders, lodger)), replace(OUT, holders=(lodger,)))
+    lines = (await sglctl("gpus")).out.splitlines()
+    assert [line for line in lines if "llama" in line] == [f"GPU 0: {told}", f"GPU 1: {told}"]
+    assert not any("held by server kimi" in line for line in lines)
+
+
 async def test_a_machine_without_gpus_is_said_in_one_line(sglctl: Sglctl) -> None:
     assert (await sglctl("gpus")).out == "GPUs: absent: NVML finds no GPU\n"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import msgspec
 
 from supervisor.config import OnForeign
@@ -109,10 +111,9 @@ def combine(findings: tuple[Finding, ...]) -> Finding:
     """One finding on all devices: clean when all are, unknown when the rest is clean."""
     states = [finding.clean for finding in findings]
     clean = False if False in states else (None if None in states else True)
-    reasons = [finding.reason for finding in findings if finding.clean is clean and finding.reason]
     return Finding(
         clean=clean,
-        reason="; ".join(dict.fromkeys(reasons)),
+        reason="; ".join(_reasons(finding for finding in findings if finding.clean is clean and finding.reason)),
         devices=tuple(device for finding in findings for device in finding.devices),
         holders=tuple(holder for finding in findings for holder in finding.holders),
         kill=tuple({culprit.pid: culprit for finding in findings for culprit in finding.kill}.values()),
@@ -121,6 +122,18 @@ def combine(findings: tuple[Finding, ...]) -> Finding:
         unaccounted=tuple(device for finding in findings for device in finding.unaccounted),
         waiting=clean is False and all(finding.waiting for finding in findings if finding.clean is False),
     )
+
+
+def _reasons(findings: Iterable[Finding]) -> Iterator[str]:
+    """Each once: eight devices that wait for the same are one of them."""
+    alike: dict[str, list[int]] = {}
+    for finding in findings:
+        prefix = f"GPU {finding.devices[0]}: " if finding.devices else ""
+        devices = alike.setdefault(finding.reason.removeprefix(prefix), [])
+        if prefix and finding.reason.startswith(prefix):
+            devices.append(finding.devices[0])
+    for text, devices in alike.items():
+        yield f"GPU {', '.join(map(str, devices))}: {text}" if devices else text
 
 
 def _not_yet(look: Look, reason: str) -> Finding:

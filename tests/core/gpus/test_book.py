@@ -114,6 +114,14 @@ def test_a_wait_beside_a_dirty_device_is_no_mere_wait_either() -> None:
     assert combine((waits, held)).reason == "waits; held"
 
 
+def test_devices_that_wait_for_the_same_are_told_together() -> None:
+    back = [Finding(False, f"GPU {index}: its memory is back", (index,)) for index in (1, 2, 7)]
+    held = Finding(False, "GPU 3: held by pid 7", (3,))
+    out = Finding(False, "GPU 4 is quarantined: Xid 79", (4,))
+    told = combine((back[0], held, *back[1:], out, Finding(True, "", (0,)))).reason
+    assert told == "GPU 1, 2, 7: its memory is back; GPU 3: held by pid 7; GPU 4 is quarantined: Xid 79"
+
+
 def test_a_server_without_devices_waits_for_none() -> None:
     machine = Machine()
     assert machine.check(Claim("cpu-only", ())).clean is True
