@@ -177,10 +177,14 @@ class PulseKeeper:
 
     async def _look_at_disks(self, configs: Mapping[str, ServerConfig]) -> None:
         """What does not answer is unknown: yesterday's free space is no figure of today. Sizes stay as measured."""
+        look, take = self._measure, self._take  # late as well: a slow disk is no dead one
         try:
-            self._disks, self._stored = await self._looks.run(self._measure, configs, limit_s=PERIOD_S, thing="space")
+            take(await self._looks.run(look, configs, limit_s=PERIOD_S, thing="space", unwanted=take))
         except TimeoutError:
             self._disks = ()
+
+    def _take(self, measured: tuple[tuple[Disk, ...], dict[str, Stored]]) -> None:
+        self._disks, self._stored = measured
 
     async def _look_at_logs(self, readers: Mapping[str, Reader]) -> None:
         try:
