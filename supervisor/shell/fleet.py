@@ -104,6 +104,10 @@ class FleetKeeper:
             self._hub.publish()
         return self._current().looked(name, self.members(), self._monotonic(), free=free)
 
+    def claims(self, name: str) -> bool:
+        """Whether it still looks for what its start needs: else a look that ends late must give nothing back."""
+        return any(one.name == name and _claims(one) for one in self._snapshots())
+
     def told(self, snapshot: ServerSnapshot) -> str:
         """Whom the server's start waits for, "" when it waits for nobody."""
         return self._told.get(snapshot.name, "") if _claims(snapshot) else ""

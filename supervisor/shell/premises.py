@@ -72,7 +72,7 @@ class Premises:
                 return DevicesChecked(attempt, False, reason, refuse=True)
             case Wait(reason):
                 own = await self._host.devices.settled(self._config, attempt, self._since, start=False)
-                if own.clean is not False:
+                if own.clean is not False and self._fleet.claims(self._config.name):
                     self._host.release(self._config.name)
                 return DevicesChecked(attempt, False, reason, waiting=True, again_s=AGAIN_S)
             case _:
@@ -96,7 +96,8 @@ class Premises:
     async def _look_around(self, found: DevicesChecked) -> DevicesChecked:
         held = self._host.ports.claim(self._config.name, self._ports) or [text async for text in self._held()]
         if held:
-            self._host.devices.release_lease(self._config.name)  # found free, and others may start on them meanwhile
+            if self._fleet.claims(self._config.name):  # found free, and others may start on them meanwhile
+                self._host.devices.release_lease(self._config.name)
             return DevicesChecked(found.attempt, False, "; ".join(held), ports=tuple(held))
         full, low = await self._space()
         if full:

@@ -446,7 +446,8 @@ class Fleet:
             case Wait(reason):
                 if self._book.leased(seat.name):
                     await self._samples(seat)
-                if self._found(seat, a.CheckDevices(attempt, start=False)).clean is not False and self.shell.alive:
+                free = self._found(seat, a.CheckDevices(attempt, start=False)).clean is not False
+                if free and self.shell.alive and self.shell.keeper.claims(seat.name):
                     self._release(seat.name)
                 return e.DevicesChecked(attempt, False, reason, waiting=True, again_s=AGAIN_S)
 
@@ -492,7 +493,8 @@ class Fleet:
         if found.clean is not False and action.start:
             held = self._ports.claim(seat.name, (PortUse(seat.plan.settings.port, "requests"),))
             if held:
-                self._book.release_lease(seat.name)
+                if self.shell.keeper.claims(seat.name):
+                    self._book.release_lease(seat.name)
                 found = e.DevicesChecked(action.attempt, False, "; ".join(held), ports=tuple(held))
         if found.clean is not False:
             seat.waiting_since = None

@@ -25,6 +25,7 @@ from supervisor.shell.host import Host
 from supervisor.shell.hub import Hub
 from supervisor.shell.portbook import PortBook
 from supervisor.shell.premises import RECENT_S, Premises
+from tests.shell.made import snapshot
 
 START, END = CheckDevices(1, start=True), CheckDevices(1, start=False)
 FULL = "/proc"  # a file system without a free byte, on every machine
@@ -62,7 +63,8 @@ class Place:
     def __init__(self, log_dir: str = "/", answer: DevicesChecked | None = None) -> None:
         self.devices = FakeDevices(answer or DevicesChecked(1, True))
         self.released: list[str] = []
-        self.fleet = FleetKeeper(Hub(), Config, tuple)
+        self.lifecycle = "reclaiming"
+        self.fleet = FleetKeeper(Hub(), Config, lambda: [snapshot("kimi", self.lifecycle)])
         self.host = SimpleNamespace(
             devices=self.devices,
             ports=PortBook(),
@@ -217,9 +219,13 @@ class Turns:
         self.answers = list(answers)
         self.after_look = after_look or Go()
         self.told: list[bool] = []
+        self.still_claims = True
 
     async def admitted(self, name: str) -> Admission:
         return self.answers.pop(0)
+
+    def claims(self, name: str) -> bool:
+        return self.still_claims
 
     def looked(self, name: str, *, free: bool) -> Admission:
         self.told.append(free)
@@ -247,6 +253,18 @@ async def test_what_is_not_proven_free_is_kept_during_the_wait() -> None:
     place, premises = in_turn(Turns(Wait("waits for a start slot")), DevicesChecked(1, False, "GPU 0: held"))
     assert (await premises.look(START)).waiting
     assert place.released == []
+
+
+async def test_a_look_that_ends_when_its_server_has_started_gives_nothing_back(taken: int) -> None:
+    """Nobody has waited for it any longer: what the server runs on now would be others'."""
+    place, premises = in_turn(turns := Turns(Wait("nobody wants it started any more")))
+    turns.still_claims = False
+    assert (await premises.look(START)).waiting
+    assert place.released == []
+    late = Place()
+    late.lifecycle = "starting"
+    assert (await late.premises(taken, name="kimi").look(START)).clean is False
+    assert late.devices.given_back == []
 
 
 async def test_a_start_that_can_never_have_its_turn_is_refused() -> None:
