@@ -58,8 +58,8 @@ class Life:
     def starts(self, now: float) -> Life:
         attempt = self.facts.attempt + 1
         self.at(now, "reclaiming", goal="up")
-        unready = FacetView("unknown", now)
-        return self.at(now, "starting", attempt=attempt, started=now, exit=None, stop=None, readiness=unready)
+        new = {"readiness": FacetView("unknown", now), "verdict": FacetView("warming", now)}
+        return self.at(now, "starting", attempt=attempt, started=now, exit=None, stop=None, **new)
 
     def serves(self, now: float) -> Life:
         return self.at(now, "running", readiness=FacetView("success", now), ready_since=now)
@@ -99,6 +99,29 @@ def test_hours_of_a_start_that_stalls_are_the_stalls() -> None:
     assert life.book.exits == {"code stall_start": 1}
     assert life.book.restarts == {"stall_start": 1}
     assert life.book.startup_s["failed"].total == 3600.0
+
+
+def test_a_start_fails_once_and_not_when_it_had_served() -> None:
+    life = Life().starts(100).fails(130).starts(140).serves(150).fails(400)
+
+    assert (life.book.startup_s["failed"].total, sum(life.book.startup_s["failed"].counts)) == (30.0, 1)
+    assert (life.book.startup_s["ready"].total, sum(life.book.startup_s["ready"].counts)) == (10.0, 1)
+
+
+def test_what_nobody_wanted_any_more_is_not_the_reason_of_the_next_start() -> None:
+    life = Life().starts(0).serves(10).fails(20).at(25, "stopped", goal="down")
+    life.now = 1000
+    life.starts(1000).serves(1100)
+
+    assert life.book.restarts == {}
+    assert life.book.lost_s == {STARTUP: 110.0, "crash": 5.0}
+
+
+def test_a_server_that_runs_before_its_readiness_is_known_has_not_started_yet() -> None:
+    life = Life().starts(0).at(5, "running", ready_since=None)
+    assert "ready" not in life.book.startup_s
+    life.serves(30)
+    assert life.book.startup_s["ready"].total == 30.0
 
 
 def test_a_start_that_is_under_way_is_not_yet_anybodys() -> None:
