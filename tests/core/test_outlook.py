@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from supervisor.core.outlook import laggards, overdue, progress, ready_at, usual
-from supervisor.snapshot import DeadlineView, FacetView, ServerSnapshot, StartupView
+from supervisor.snapshot import DeadlineView, FacetView, ProgressView, RankView, ServerSnapshot, StartupView
 from tests.metrics import fleet
 
 NOW = fleet.NOW
@@ -117,3 +117,23 @@ def test_the_slowest_ranks_bar_is_the_progress() -> None:
 @pytest.mark.parametrize("ranks", [("TP5",), ("TP1", "TP5"), tuple(f"TP{rank}" for rank in range(7)), ()])
 def test_laggards_are_all_that_lag(ranks: tuple[str, ...]) -> None:
     assert laggards(start(lagging=ranks)) == set(ranks)
+
+
+def test_of_the_bars_of_a_phase_the_shortest_counts_and_no_other_phases() -> None:
+    def rank(name: str, phase: str, done: int | None) -> RankView:
+        return RankView(name, "x", phase, NOW, None if done is None else ProgressView(done, 10))
+
+    ranks = (
+        rank("TP0", "weights", 7),
+        rank("TP1", "weights", 4),
+        rank("TP2", "launch", 1),
+        rank("TP3", "weights", None),
+    )
+    assert progress(start(phase="weights", ranks=ranks)) == 0.4
+    assert progress(start(phase="warmup", ranks=ranks)) is None
+
+
+def test_a_phase_that_no_start_had_before_delays_nothing_that_is_known() -> None:
+    """A compiler that runs for the first time: how long, nobody can tell; what follows takes as long as ever."""
+    odd = changed(start=start(phase="jit", since=NOW - 50, ranks=(), timeline=()))
+    assert ready_at(odd, NOW) == pytest.approx(NOW + sum(fleet.PHASES.values()))
