@@ -195,9 +195,10 @@ class Bystander:
             self._down_since = now
 
     def returns(self) -> None:
-        """It was stopped only to be started again, and the daemon died meanwhile: the next one starts it."""
+        """It was stopped only to be started again, and the daemon died meanwhile: the next one starts it, as asked."""
         self._credit = self._asked = 1
         self._down_since = None
+        self._failures.clear()
 
     def handed_over(self) -> None:
         """Other code takes the daemon's place: that ends nobody."""
