@@ -75,8 +75,21 @@ def _tell(snapshot: ServerSnapshot, clock: Clock, failure: Failure | None) -> It
     yield from (f"before the start: {finding}." for finding in snapshot.findings)
     yield from (f"router {one.name}: {one.state}{one.reason and f' ({one.reason})'}." for one in snapshot.routers)
     yield from _next(snapshot, clock)
-    if failure is not None and brief:
-        yield mention(failure.incident, clock)
+    if failure is not None:
+        yield from (mention(one, clock) for one in ([failure.incident] if brief else _before(snapshot, failure)))
+
+
+def _before(snapshot: ServerSnapshot, failure: Failure) -> list[IncidentView]:
+    """The failure right before the one that is told, where it has another cause: mending the one does not mend both."""
+    told = failure.incident
+    return [
+        one
+        for one in snapshot.incidents
+        if one.attempt == told.attempt - 1
+        and one.diagnosis
+        and told.diagnosis
+        and one.diagnosis.cause != told.diagnosis.cause
+    ]
 
 
 def _comes_from(snapshot: ServerSnapshot, incident: IncidentView) -> bool:

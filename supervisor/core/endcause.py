@@ -16,6 +16,7 @@ from supervisor.snapshot import DiagnosisView
 _GUESS = 0.4  # an exit by signal 9 alone: the kernel, an operator and the engine itself end a process alike
 _SURE = 0.7
 _SEEN = 0.8
+_ENDED_FROM_OUTSIDE = (-9, -15)
 CANNOT_EXECUTE = "cannot-execute"  # no class of a log: the command never ran
 _OF_A_SIGNAL = (EXTERNAL, PEER_DEATH, HOST_OOM, NO_EVIDENCE)  # what an end looks like that a signal brought about
 _VANISHED_REMEDY = (
@@ -62,6 +63,8 @@ def end_cause(finder: CauseFinder, profile: Profile, end: End) -> DiagnosisView:
     code = end.death_code if dead else None if stalled else end.code
     signals = frozenset[int]() if dead else end.signals
     told = finder.conclude(code, signals, alive=stalled or not (dead or end.exited), stage=end.stage)
+    if _anothers_line(told, end):
+        told = replace(told, evidence_rank="")
     if end.oom is not None:
         return _by_the_kernel(profile, end.oom)
     if end.kind is EndKind.SPAWN:
@@ -75,6 +78,15 @@ def end_cause(finder: CauseFinder, profile: Profile, end: End) -> DiagnosisView:
     if stalled and not _explains(profile, told):
         return _seen_stalled(profile, end)
     return _seen_dead(told, end) if dead and not told.evidence else told
+
+
+def _anothers_line(told: DiagnosisView, end: End) -> bool:
+    """Whether a rank other than the one whose line proves the cause was seen to crash first.
+
+    What a crash prints bears no rank's prefix, and is taken for that of whoever wrote before it.
+    """
+    crashed = end.death_code is not None and end.death_code < 0 and end.death_code not in _ENDED_FROM_OUTSIDE
+    return crashed and not end.together and told.evidence_rank not in end.first_death.partition(" (")[0]
 
 
 def proven(told: DiagnosisView | None) -> bool:

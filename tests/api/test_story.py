@@ -271,12 +271,12 @@ def test_a_stalled_server_does_not_say_stalled_twice() -> None:
 
 
 def test_a_stop_under_way_tells_its_step_and_its_reason() -> None:
+    goes_on = "once nothing is left of it, it starts again, or is given up if that cannot help"
     ending = snapshot("kimi", "stopping", stop_stage="evidence", lifecycle=FacetView("stopping", 997.0, STALLED))
     assert sentences(ending, NOW) == (
         "kimi is STOPPING (keeping evidence for 3 s); it is wanted up.",
         f"stopping for 3 s: {STALLED}.",
-        "next: once nothing is left of it, it starts again, or is given up if that cannot help; "
-        "sglctl wait kimi returns when it is healthy.",
+        f"next: {goes_on}; sglctl wait kimi returns when it is healthy.",
     )
 
 
@@ -309,6 +309,18 @@ def test_a_server_without_its_devices_says_so_first_and_how_it_gets_them_back() 
     told = sentences(msgspec.structs.replace(out, lifecycle=by_cause), NOW, Failure(failed))
     assert told[0] == "kimi is FATAL (quarantined for 1 m); it is wanted up."
     assert told[-1] == "next: nothing, until somebody starts it: sglctl start kimi"
+
+
+def test_two_failures_in_a_row_of_different_causes_are_both_told() -> None:
+    """Mending the second alone would not do."""
+    first = msgspec.structs.replace(BROKEN, attempt=2)
+    both = snapshot("kimi", "backoff", attempt=3, incidents=(first, STALL))
+    told = sentences(both, NOW, Failure(STALL))
+    assert told[-1].startswith("earlier: attempt 2 failed 1 m ago in weights")
+    assert told[-1].endswith("its first cause: draft-context. sglctl why kimi --attempt 2 tells it.")
+    for other in (msgspec.structs.replace(first, diagnosis=STALL.diagnosis), msgspec.structs.replace(first, attempt=1)):
+        one = msgspec.structs.replace(both, incidents=(other, STALL))
+        assert not any(line.startswith("earlier") for line in sentences(one, NOW, Failure(STALL)))
 
 
 def test_routers_are_told_with_their_reasons() -> None:

@@ -201,6 +201,28 @@ def test_who_may_be_no_more_than_an_echo_leaves_the_survivors_their_word(end: En
     assert cause(end, log).cause == "peer-rank-death"
 
 
+SEGFAULT = (
+    "[2026-11-29 10:00:42 TP0] Capture cuda graph begin.\n"
+    "Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f (most recent call first):\n"
+    '  File "/venv/sglang/srt/managers/scheduler.py", line 77 in run_batch\n'
+    "[2026-11-29 10:00:43 TP0] the line that ends the crash above\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("end", "rank"),
+    [
+        (RANK_FIRST._replace(death_code=-11), ""),  # TP2, by its death; the line bears no prefix of its own
+        (RANK_FIRST._replace(death_code=-11, first_death="scheduler TP0 (pid 10)"), "TP0"),
+        (RANK_FIRST, "TP0"),  # killed by the engine, perhaps, while it clears up
+        (PLAIN._replace(code=-9), "TP0"),
+    ],
+)
+def test_a_crash_is_not_told_of_a_rank_that_only_wrote_before_it(end: End, rank: str) -> None:
+    view = cause(end, SEGFAULT)
+    assert (view.cause, view.evidence_line, view.evidence_rank) == ("native-crash", 2, rank)
+
+
 def test_a_culprits_own_words_stand_whoever_is_seen_to_end_first() -> None:
     view = cause(RANK_FIRST, DEVICE_OOM + RESET)
     assert "CUDA out of memory" in view.evidence
