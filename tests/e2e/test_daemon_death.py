@@ -9,7 +9,6 @@ import threading
 import pytest
 
 from tests.e2e.host import Host, until
-from tests.faults.scene import page
 
 both_ways = pytest.mark.parametrize("cgroups", ["auto", pytest.param("off", marks=pytest.mark.slow)], indirect=True)
 
@@ -118,25 +117,6 @@ def test_an_orderly_end_is_nobodys_wish_about_a_server_and_its_past_stays_known(
     host.start()
     assert host.wait_for("kimi", "lifecycle", "running")["attempt"] == first["attempt"] + 2
     assert "signal 9" in host.ctl("why", "kimi", "--attempt", str(first["attempt"])).stdout
-
-
-@pytest.mark.slow
-def test_evidence_that_a_daemon_has_died_over_is_finished_by_the_next(host: Host) -> None:
-    host.fake("kimi", "--scenario", "stall:phase=weights", sole=True, deadlines={"weights": {"stall": "1s"}})
-    daemon = host.start()
-    place = host.state_dir / "evidence" / "kimi"
-    until(lambda: place.exists() and any(place.iterdir()), 60, "a bundle is begun")
-    daemon.kill()
-    (bundle,) = place.iterdir()
-    begun = json.loads((bundle / "manifest.json").read_bytes() or b"{}")
-    host.start("--no-autostart")
-    listed = json.loads(host.ctl("bundle", "kimi", "--list", "--json").stdout)["bundles"]
-    found = next(one for one in listed if one["path"] == str(bundle))
-    if begun.get("under_way", True):  # else it has been quicker than we
-        assert not found["complete"]
-        assert found["missing"][-1].endswith("its daemon ended while it was being written")
-        counted = 'sglsup_server_evidence_kept_total{server="kimi",result="cut"} 1\n'
-        until(lambda: counted in page(host.socket, "/metrics"), 20, "it is counted")
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"name": "other"}', b"\xff\xfe garbage"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import resource
 import shutil
@@ -156,16 +157,7 @@ def cgroup_gone(scene: Scene) -> str:
 
 def hung_py_spy(scene: Scene) -> str:
     """The evidence of a stalled start asks for stacks, and py-spy never answers."""
-    environment = scene.root / "environment"
-    (environment / "bin").mkdir(parents=True)
-    environment.joinpath("lib").symlink_to(BIN.parent / "lib")
-    shutil.copy(BIN.parent / "pyvenv.cfg", environment)
-    python = environment / "bin" / "python"
-    python.symlink_to(Path(sys.executable).resolve())
-    program = python.with_name("py-spy")
-    program.write_text(f"#!/bin/sh\necho $$ >> {scene.root}/asked\nexec sleep 600\n")
-    program.chmod(0o755)
-    scene.prefix = [str(python)]
+    hang_py_spy(scene)
     stall = {"weights": {"stall": "1s"}}
     once = scene.root / "once"
     scene.fake("kimi", "--tp", "2", "--scenario", f"stall:phase=weights,once={once}", sole=True, deadlines=stall)
@@ -180,6 +172,43 @@ def hung_py_spy(scene: Scene) -> str:
     return (
         f"{len(asked)} that never answered: given up, none left; the second start came {took_s:.1f} s after the first"
     )
+
+
+def hang_py_spy(scene: Scene) -> None:
+    """Have the daemon run in an environment whose py-spy never answers; who was asked is noted in `asked`."""
+    environment = scene.root / "environment"
+    (environment / "bin").mkdir(parents=True)
+    environment.joinpath("lib").symlink_to(BIN.parent / "lib")
+    shutil.copy(BIN.parent / "pyvenv.cfg", environment)
+    python = environment / "bin" / "python"
+    python.symlink_to(Path(sys.executable).resolve())
+    program = python.with_name("py-spy")
+    program.write_text(f"#!/bin/sh\necho $$ >> {scene.root}/asked\nexec sleep 600\n")
+    program.chmod(0o755)
+    scene.prefix = [str(python)]
+
+
+def killed_over_evidence(scene: Scene) -> str:
+    """The daemon dies while it waits for the stacks of a stalled start: its bundle is half written."""
+    hang_py_spy(scene)
+    stall, once = {"weights": {"stall": "1s"}}, scene.root / "once"
+    scene.fake("kimi", "--scenario", f"stall:phase=weights,once={once}", sole=True, deadlines=stall)
+    daemon, asked = scene.start(), scene.root / "asked"
+    until(lambda: asked.exists() and asked.read_text().endswith("\n"), 60, "the stacks are asked for")
+    daemon.kill()
+    for pid in asked.read_text().split():
+        os.kill(int(pid), signal.SIGKILL)  # nobody else does: its parent is dead
+    scene.start()
+    (bundle,) = json.loads(scene.ctl("bundle", "kimi", "--list", "--json").stdout)["bundles"]
+    assert not bundle["complete"]
+    assert "processes.txt" in bundle["files"]
+    assert bundle["missing"][-1].endswith("its daemon ended while it was being written")
+    assert bundle["reason"], "its daemon has said what it is about"
+    counted = 'sglsup_server_evidence_kept_total{server="kimi",result="cut"} 1\n'
+    until(lambda: counted in scene.metrics(), 20, "it is counted")
+    scene.is_running("kimi", 60)
+    assert bundle["path"] in scene.ctl("why", "kimi", "--attempt", "1").stdout
+    return f"{len(bundle['files'])} files of it were whole: listed as incomplete, counted, named by why"
 
 
 def no_memory(scene: Scene) -> str:
@@ -241,6 +270,11 @@ ROWS = (
         "found, adopted and ended all the same",
         cgroup_gone,
         cgroups=True,
+    ),
+    Row(
+        "daemon killed while it writes a bundle of evidence",
+        "the next one finishes it as far as it was written, and it looks whole to nobody",
+        killed_over_evidence,
     ),
     Row("py-spy hangs", "the restart waits no longer than the evidence's limit, nothing is left", hung_py_spy),
 )
