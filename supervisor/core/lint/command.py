@@ -108,7 +108,7 @@ def warmup_skipped(case: Case, rule: Rule) -> Iterator[Values]:
 def watchdog(case: Case, rule: Rule) -> Iterator[Values]:
     """The engine's own watchdog is set shorter than legal iterations. `number` is in seconds."""
     text = case.text(case.options.watchdog)
-    seconds = whole(text.partition(".")[0]) if text else None
+    seconds = whole(text.partition(".")[0])
     if seconds is not None and 0 < seconds < rule.number:
         yield {"option": case.flag(case.options.watchdog), "seconds": text, "enough": rule.number}
 

@@ -348,6 +348,7 @@ def test_two_are_enough_to_differ() -> None:
     assert severity(start("--tp 2 --dp 2 --nnodes 2"), "replicas-over-nodes") is Severity.ERROR
     for one in ("--tp 2 --nnodes 2", "--tp 2 --dp 2"):
         assert severity(start(one), "replicas-over-nodes") is None
+    assert severity(start("--tp 3 --dp 2"), "attention-groups-divide") is None, "whole replicas divide no rank"
     tree = CHAIN.replace("topk 1", "topk 2") + "--page-size 2 --attention-backend triton"
     assert severity(start(tree), "draft-tree-paged") is Severity.ERROR
     assert severity(start(tree), "draft-tree-backend") is None

@@ -192,6 +192,7 @@ def test_what_a_short_draft_means_by_version(
         (RopeFacts(32.0, original=True), 4096, True),
         (RopeFacts(8.0, kind="llama3"), 65536, True),
         (None, None, True),  # nothing said: a Llama has 2048
+        (RopeFacts(64.0), None, False),  # and stretches it as any other length
     ],
 )
 def test_the_derived_context_is_the_engines_own(rope: RopeFacts | None, length: int | None, short: bool) -> None:
