@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -27,12 +27,19 @@ def forecast(
     starting: Sequence[str],
     waiting: Sequence[str],
     now: float,
+    blocked: Collection[str] = (),
 ) -> dict[str, Expected]:
-    """Of those who start and of those who wait for it, in the order in which they get a slot."""
+    """Of those who start and of those who wait for it, in the order in which they get a slot.
+
+    `blocked`: something is in the way of their devices or ports, for as long as somebody likes; they hold no slot.
+    """
     ready = {name: _ready(members[name], now) for name in starting}
     begin = dict.fromkeys(starting, now)
     free = sorted([*ready.values(), *[now] * (slots - len(starting))]) if slots else []
     for name in by_need(ties, waiting):
+        if name in blocked:
+            begin[name] = ready[name] = math.inf
+            continue
         slot = free.pop(0) if free else now
         begin[name] = max([slot, *(_there(members, ready, one, now) for one in ties.get(name, Ties()).before)])
         ready[name] = begin[name] + _usual_s(members[name])

@@ -104,7 +104,8 @@ class Fleet:
     def forecast(self, members: Mapping[str, Member], now: float) -> dict[str, Expected]:
         """When each of those who are to start will begin and be ready, as far as earlier starts tell."""
         starting, waiting = self.starting(members, now), self.waiting(members, now)
-        return forecast(self.rules.slots, self.rules.ties, members, starting, waiting, now)
+        blocked = [name for name, place in self._places.items() if place.blocked]
+        return forecast(self.rules.slots, self.rules.ties, members, starting, waiting, now, blocked)
 
     # --- slots -------------------------------------------------------------------------------------------------------
 

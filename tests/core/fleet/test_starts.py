@@ -466,14 +466,25 @@ def test_needs_are_part_of_the_forecast() -> None:
 
 
 def test_without_a_limit_nobody_waits_for_those_who_start() -> None:
-    """b and c are held back by somebody's memory, which may go at any moment."""
     host = Host("a", "b", "c")
     host.usual(a=600, b=60, c=30)
     host.start("a")
     host.want("b", "c")
-    for name in ("b", "c"):
-        host.look(name, free=False)
     assert host.ready_in() == {"a": 600, "b": 60, "c": 30}
+
+
+@pytest.mark.parametrize("slots", [0, 1])
+def test_of_whom_somebodys_memory_is_in_the_way_nothing_is_foretold_and_he_delays_nobody(slots: int) -> None:
+    """It may go at any moment, or never."""
+    host = Host("a", "b", "c", slots=slots, c=Ties(after=("a",)))
+    host.usual(a=600, b=60, c=30)
+    host.want("a")
+    host.look("a", free=False)
+    host.want("b", "c")
+    assert host.ready_in() == {"a": None, "b": 60, "c": None}, "c waits for a, and for nobody else"
+    host.look("a")
+    host.put("a", State.STARTING)
+    assert host.ready_in()["a"] == 600
 
 
 @pytest.mark.parametrize("there", [State.RUNNING, State.FATAL, State.STOPPED])
