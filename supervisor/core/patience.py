@@ -103,13 +103,13 @@ class Patience:
             what = f"{silent}{idle}, {due.allowed_s:.0f} s are allowed"
         who = view.laggard or (f"all {len(view.ranks)} ranks are in it" if len(view.ranks) > 1 else "")
         where = f"blind ({self.blind})" if self.blind else f"stalled in {due.phase}"
-        parts = (f"{where}: {what}", self._budgets.usual(due.phase), who, self._standing_still(now))
+        parts = (f"{where}: {what}", self._budgets.usual(due.phase), who, self._standing_still())
         return "; ".join(part for part in parts if part)
 
-    def _standing_still(self, now: float) -> str:
+    def _standing_still(self) -> str:
         """Who is stopped, or has been in the kernel for longer than any disk read takes."""
         stuck_s = self._settings.serving.stuck_s
-        still = (one for one in self._vitals.standstills() if one.process.state != "D" or now - one.since >= stuck_s)
+        still = (one for one in self._vitals.standstills() if one.process.state != "D" or one.lasted_s >= stuck_s)
         return ", ".join(one.words for one in still)
 
 

@@ -45,7 +45,7 @@ class Facts(msgspec.Struct):
 def judge(facts: Facts, now: float) -> Judgement:
     """The first that applies, the gravest first."""
     return (
-        _standing_still(facts, now)
+        _standing_still(facts)
         or _mute(facts, now)
         or _starved(facts, now)
         or _insane(facts)
@@ -55,18 +55,17 @@ def judge(facts: Facts, now: float) -> Judgement:
     )
 
 
-def standstill_charge(still: Standstill, settings: Settings, now: float) -> Charge | None:
-    """A process with a role that stood still for too long."""
+def standstill_charge(still: Standstill, settings: Settings) -> Charge | None:
+    """A process with a role that stood still for too long, by the looks at it: it may have gone on since the last."""
     limit_s = settings.serving.stopped_s if still.process.state in "Tt" else settings.serving.stuck_s
-    for_s = now - still.since
-    return Charge("standstill", f"{still.words} for {for_s:.0f} s") if for_s >= limit_s else None
+    return Charge("standstill", f"{still.words} for {still.lasted_s:.0f} s") if still.lasted_s >= limit_s else None
 
 
-def _standing_still(facts: Facts, now: float) -> Judgement | None:
+def _standing_still(facts: Facts) -> Judgement | None:
     for still in facts.vitals.standstills():
-        if still.process.state == "D" and now - still.since < facts.settings.serving.stuck_s:
+        if still.process.state == "D" and still.lasted_s < facts.settings.serving.stuck_s:
             continue  # a moment in the kernel is every disk read
-        return Judgement("stalled", still.words, standstill_charge(still, facts.settings, now))
+        return Judgement("stalled", still.words, standstill_charge(still, facts.settings))
     return None
 
 

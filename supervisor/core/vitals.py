@@ -20,10 +20,16 @@ RECENT_S = 15.0
 
 
 class Standstill(msgspec.Struct, frozen=True):
-    """A process with a role that cannot run: stopped, or stuck in the kernel."""
+    """A process with a role that cannot run: stopped, or stuck in the kernel. `seen`: by the last look at it."""
 
     process: ProcessSample
     since: float
+    seen: float
+
+    @property
+    def lasted_s(self) -> float:
+        """For how long looks have found it so. What it does since the last one nobody knows."""
+        return self.seen - self.since
 
     @property
     def words(self) -> str:
@@ -65,7 +71,7 @@ class Vitals:
             self.compiling_at = now
         stuck = {p.pid: p for p in sample.processes if p.role and p.state in "TtD"}
         self._standing = {
-            pid: Standstill(process, self._standing[pid].since if pid in self._standing else now)
+            pid: Standstill(process, self._standing[pid].since if pid in self._standing else now, now)
             for pid, process in stuck.items()
         }
 

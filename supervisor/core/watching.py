@@ -151,7 +151,7 @@ class Watcher:
         attempt.sampled(event, desk.now)
         if desk.state is State.STARTING:
             for still in attempt.vitals.standstills():
-                self._charge(standstill_charge(still, desk.settings, desk.now))
+                self._charge(standstill_charge(still, desk.settings))
 
     def canary(self, event: CanaryAnswered) -> None:
         """A canary request was answered, or was not."""

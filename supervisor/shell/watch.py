@@ -191,7 +191,12 @@ class ServerWatch:
         return self._snapshot().lifecycle.value in ("running", "draining")
 
     def _period_s(self) -> float:
-        return self._periods.serving_s if self._serving() else self._periods.starting_s
+        seldom = self._serving() and not self._stands_still()
+        return self._periods.serving_s if seldom else self._periods.starting_s
+
+    def _stands_still(self) -> bool:
+        """Whether somebody was stopped, or in the kernel, at the last look: whether he still is decides about all."""
+        return any(one.role and one.alive and one.state in "TtD" for one in self._processes.members())
 
 
 def _counted(attempt: int, read: EngineSampled | engine_metrics.NoCounters) -> RequestsCounted:

@@ -84,9 +84,11 @@ def test_the_reason_names_a_rank_that_stands_still_though_all_ranks_look_alike_i
     ranks = tuple(RankView(rank=f"TP{n}", stage="weights", phase="weights", since=100.0) for n in range(2))
     start = Start(view=replace(VIEW, ranks=ranks))
     processes = (ProcessSample(7, "D", "scheduler", "TP0"), ProcessSample(8, "T", "scheduler", "TP1"))
-    start.vitals.tree(TreeSampled(1, cpu_s=1.0, read_bytes=0, write_bytes=0, processes=processes), 280.0)
+    look = TreeSampled(1, cpu_s=1.0, read_bytes=0, write_bytes=0, processes=processes)
+    start.vitals.tree(look, 280.0)
     stopped = "scheduler TP1 (pid 8) is stopped (T)"
     assert start.patience.stall_reason(450.0).endswith(f"; all 2 ranks are in it; {stopped}")
+    start.vitals.tree(look, 470.0)
     stuck = "scheduler TP0 (pid 7) is stuck in the kernel (D)"
     assert start.patience.stall_reason(470.0).endswith(f"; {stuck}, {stopped}"), "no disk read takes that long"
 

@@ -27,9 +27,10 @@ def probe(outcome: ProbeOutcome) -> Probed:
     return Probed(1, outcome, 200, 0.1, Listener.OURS)
 
 
-def standing(state: str, since: float) -> Vitals:
+def standing(state: str, *looks: float) -> Vitals:
     vitals = Vitals()
-    vitals.tree(TreeSampled(1, 0.0, 0, 0, (ProcessSample(7, state, "scheduler", "TP1"),)), since)
+    for at in looks:
+        vitals.tree(TreeSampled(1, 0.0, 0, 0, (ProcessSample(7, state, "scheduler", "TP1"),)), at)
     return vitals
 
 
@@ -51,25 +52,34 @@ def told(judgement: Judgement) -> tuple[str, str]:
 def test_a_stopped_rank_stalls_at_once_and_is_charged_after_its_limit() -> None:
     it = facts(vitals=standing("T", 200.0))
     assert told(judge(it, 200.0)) == ("stalled", "")
-    assert told(judge(it, 229.0)) == ("stalled", "")
-    assert told(judge(it, 231.0)) == ("stalled", "standstill")
-    assert judge(it, 231.0).charge.reason == "scheduler TP1 (pid 7) is stopped (T) for 31 s"  # type: ignore[union-attr]
+    assert told(judge(facts(vitals=standing("T", 200.0, 229.0)), 229.0)) == ("stalled", "")
+    judged = judge(facts(vitals=standing("T", 200.0, 231.0)), 232.0)
+    assert told(judged) == ("stalled", "standstill")
+    assert judged.charge is not None
+    assert judged.charge.reason == "scheduler TP1 (pid 7) is stopped (T) for 31 s"
+
+
+def test_whoever_was_stopped_at_the_last_look_may_run_by_now_and_is_not_charged_for_it() -> None:
+    it = facts(vitals=standing("T", 200.0, 225.0))
+    assert told(judge(it, 239.0)) == ("stalled", ""), "what else comes before the next look proves nothing"
 
 
 def test_a_moment_in_the_kernel_is_every_disk_read_and_a_long_one_is_not() -> None:
-    it = facts(vitals=standing("D", 200.0))
-    assert told(judge(it, 231.0)) == ("idle", ""), "a stopped one's limit is not a stuck one's"
-    assert told(judge(it, 499.0)) == ("idle", "")
-    assert told(judge(it, 501.0)) == ("stalled", "standstill")
+    for seen, expected in ((231.0, "idle"), (499.0, "idle"), (501.0, "stalled")):
+        assert judge(facts(vitals=standing("D", 200.0, seen)), seen).verdict == expected, (
+            "its limit is not a stopped one's"
+        )
+    assert told(judge(facts(vitals=standing("D", 200.0, 501.0)), 501.0)) == ("stalled", "standstill")
 
 
 def test_of_two_the_one_that_is_stopped_is_seen_behind_the_one_that_reads_a_disk() -> None:
     vitals = Vitals()
     disk, stopped = ProcessSample(7, "D", "scheduler", "TP0"), ProcessSample(8, "T", "scheduler", "TP1")
     vitals.tree(TreeSampled(1, 0.0, 0, 0, (disk,)), 190.0)
-    vitals.tree(TreeSampled(1, 0.0, 0, 0, (disk, stopped)), 200.0)
+    for at in (200.0, 231.0):
+        vitals.tree(TreeSampled(1, 0.0, 0, 0, (disk, stopped)), at)
     assert "TP1" in judge(facts(vitals=vitals), 231.0).reason
-    assert [standstill_charge(one, PLAIN, 231.0) is not None for one in vitals.standstills()] == [False, True]
+    assert [standstill_charge(one, PLAIN) is not None for one in vitals.standstills()] == [False, True]
 
 
 # --- who is mute -----------------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ class FakeDevices:
 class Stage:
     """A watch with its surroundings. `events` is everything that it posted."""
 
-    def __init__(self, tree: Tree, port: int, command: tuple[str, ...]) -> None:
+    def __init__(self, tree: Tree, port: int, command: tuple[str, ...], periods: Periods) -> None:
         self.tree = tree
         self.events: list[AnyEvent] = []
         self.devices = FakeDevices()
@@ -76,7 +76,7 @@ class Stage:
             cast(Host, SimpleNamespace(cgroups=None, devices=self.devices)),
             self.post,
             self.snapshot,
-            QUICK,
+            periods,
         )
 
     async def post(self, event: AnyEvent) -> None:
@@ -115,7 +115,9 @@ class Stage:
 
 
 @asynccontextmanager
-async def watching(place: Path, *options: str, command: tuple[str, ...] = ()) -> AsyncIterator[tuple[Stage, int]]:
+async def watching(
+    place: Path, *options: str, command: tuple[str, ...] = (), periods: Periods = QUICK
+) -> AsyncIterator[tuple[Stage, int]]:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         port = held.getsockname()[1]
@@ -124,7 +126,7 @@ async def watching(place: Path, *options: str, command: tuple[str, ...] = ()) ->
     plan = SpawnPlan("kimi", 3, command or fake, environment, str(place / "log"), new_marker("kimi", 3), str(place))
     tree = await spawn(plan)
     assert isinstance(tree, Tree), tree
-    stage = Stage(tree, port, plan.command)
+    stage = Stage(tree, port, plan.command, periods)
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(stage.watch.run)
@@ -143,6 +145,20 @@ async def test_samples_tell_roles_and_a_stopped_rank(tmp_path: Path) -> None:
         ranks = await stage.ranks(3)
         os.kill(ranks["scheduler TP1"], signal.SIGSTOP)
         await stage.posted(TreeSampled, lambda one: {p.rank for p in one.processes if p.state == "T"} == {"TP1"})
+        os.kill(ranks["scheduler TP1"], signal.SIGCONT)
+
+
+async def test_who_stands_still_while_serving_is_looked_at_as_often_as_one_that_starts(tmp_path: Path) -> None:
+    """Whether it still does decides about the server, and only a look can tell."""
+    seldom = replace(QUICK, serving_s=600.0)
+    async with watching(tmp_path, "--tp", "2", periods=seldom) as (stage, _):
+        ranks = await stage.ranks(3)
+        os.kill(ranks["scheduler TP1"], signal.SIGSTOP)
+        await stage.posted(TreeSampled, lambda one: any(p.state == "T" for p in one.processes))
+        stage.lifecycle = "running"
+        for _ in range(3):
+            stage.events.clear()
+            await stage.posted(TreeSampled)
         os.kill(ranks["scheduler TP1"], signal.SIGCONT)
 
 
