@@ -15,6 +15,7 @@ import msgspec
 
 from supervisor.config import mask_text
 from supervisor.core.log.live import LiveReader
+from supervisor.core.log.repeats import Repeats
 from supervisor.edge.tail import SLICE_BYTES, Watcher, follow
 from supervisor.events import AnyEvent, LineMatched, LogGrew, LogUnreadable
 from supervisor.profile import Profile
@@ -45,6 +46,7 @@ class LogFeed:
         self._post = post
         self._drain_limit_s = drain_limit_s
         self._reader = LiveReader(profile, attempt, offset)
+        self._repeats = Repeats(profile)
         self._steps: Iterator[list[LineMatched]] = iter(())  # what is still to be read of the present chunk …
         self._untold: deque[LineMatched] = deque()  # … and to be posted; a cancelled task leaves it to `drain`
         self._file: tuple[int, int] | None = None  # device and inode, once something was read
@@ -88,7 +90,8 @@ class LogFeed:
                     await self._tell_last_growth()
 
     async def _finish(self) -> None:
-        for event in self._reader.finish():
+        told = self._repeats.told(self._reader.finish(), clock.monotonic())
+        for event in (*told, *self._repeats.rest()):
             await self._post(masked(event))
 
     async def drain(self) -> None:
@@ -146,7 +149,7 @@ class LogFeed:
             step = next(self._steps, None)
             if step is None:
                 return
-            self._untold.extend(map(masked, step))
+            self._untold.extend(map(masked, self._repeats.told(step, clock.monotonic())))
             await anyio.lowlevel.checkpoint()
 
 

@@ -228,6 +228,16 @@ async def test_a_hostile_flood_does_not_keep_the_loop_to_itself(log: Path, liste
     assert turns > 100
 
 
+async def test_what_is_said_for_each_request_is_told_now_and_then_and_counted(log: Path, listener: Listener) -> None:
+    feed = LogFeed(str(log), 1, load_profile("sglang"), listener.post)
+    append(log, "".join(TRACEBACK.replace("2.00 GiB", f"{number}.00 GiB") for number in range(200)))
+    await feed.drain()
+    told = [event for event in listener.events if isinstance(event, LineMatched) and "OutOfMemory" in event.text]
+    assert len(told) < 50
+    assert "199.00 GiB" in told[-1].text, "the last words are told in any case"
+    assert len(told) + sum(int(event.fields.get("untold", "0")) for event in told) == 200
+
+
 async def test_no_secret_leaves_the_log(log: Path, listener: Listener) -> None:
     words = TRACEBACK.replace(
         "torch.OutOfMemoryError: CUDA", "ValueError: api_key='S3CRET' Bearer S3CRET https://u:S3CRET@h"
