@@ -206,7 +206,8 @@ class Overseer:
         if "bug of the daemon" in reason:
             self.broken = reason
         alone = not self.ties.get(server, Ties()).mates
-        if reason.startswith("its start failed") and alone and server not in self._tried:
+        last = reason.rpartition("with its old configuration: ")[2]
+        if last.startswith("its start failed") and alone and server not in self._tried:
             self.broken = f"a rolling says of {server}, whose start has not come to a spawn: {reason}"
 
 
