@@ -26,7 +26,7 @@ from supervisor.preflight import (
     Rule,
     Severity,
 )
-from supervisor.preflight.rules import MODEL
+from supervisor.preflight.rules import MODEL, load_rules
 from supervisor.units import format_bytes
 from tests.core.lint.start import (
     GIB,
@@ -224,6 +224,7 @@ def test_what_cannot_be_wrong_is_no_finding(model: ModelFacts) -> None:
         (folder(files=(), index_problem="it has no weight_map"), "index-broken"),
         (folder(files=(), config=None, unreadable=("config.json",)), "model-unreadable"),
         (folder(files=(FileFacts("a", 5, "cut off"),), index_bytes=10), "shards-broken"),
+        (folder(files=(FileFacts("a", 5, "cut off"), FileFacts("b")), index_bytes=10), "shards-broken"),
         (folder(files=(FileFacts("a", 5),), missing=("b",), index_bytes=10), "shards-missing"),
         (folder(config=None, config_problem="none"), "config-broken"),
     ],
@@ -311,11 +312,13 @@ def test_how_the_ranks_come_about_is_told() -> None:
         ("--dp 9", "data parallel 9"),
         ("--base-gpu-id 8", "tensor parallel 1"),
         ("--tp 32 --nnodes 2", "tensor parallel 32 over 2 nodes"),
+        ("--tp 16 --dp 8 --enable-dp-attention", "tensor parallel 16"),
     ):
         text = told(start(options, leased_count=8), "devices-too-few")
         assert words in text
         assert ("nodes" in text) is ("nodes" in words)
         assert ("pipeline" in text) is ("pipeline" in words)
+        assert ("data parallel" in text) is ("data parallel" in words)
 
 
 def test_an_option_without_its_number_got_nothing() -> None:
@@ -337,6 +340,35 @@ def test_a_hubs_model_is_fetched_or_forbidden_never_both() -> None:
     assert names(start(models=[model], environment={"HF_HUB_OFFLINE": "1"})) == {"hub-offline"}
 
 
+def test_what_a_model_lacks_is_told_of_an_engine_that_nobody_knows_options_of() -> None:
+    found = lint(start(models=[folder(tokenizer=False)]), load_rules("nobody"))
+    assert [one.rule for one in found] == ["tokenizer-missing"]
+
+
+def test_a_hub_that_must_not_be_asked_is_told_with_the_variable_and_one_that_may_with_its_room() -> None:
+    model = ModelFacts(MODEL, MODEL_PATH, ModelKind.HUB, cache="/hf/hub", cache_free_bytes=5 * GIB)
+    assert "TRANSFORMERS_OFFLINE forbids" in told(
+        start(models=[model], environment={"TRANSFORMERS_OFFLINE": "1"}), "hub-offline"
+    )
+    assert f"{format_bytes(5 * GIB)} are free there" in told(start(models=[model]), "hub-download")
+    unknown = msgspec.structs.replace(model, cache_free_bytes=None)
+    assert "free" not in told(start(models=[unknown]), "hub-download")
+
+
+def test_leased_devices_are_told_by_number_or_by_count() -> None:
+    own = {"CUDA_VISIBLE_DEVICES": "4,5"}
+    rule = "other-visible-devices"
+    assert "gpus are 0, 1" in told(start("--tp 2", environment=own, own=own, leased=(0, 1)), rule)
+    assert "gpus are any 2" in told(start("--tp 2", environment=own, own=own, leased_count=2), rule)
+
+
+def test_a_chunk_that_is_shared_is_told_with_its_whole() -> None:
+    alone = told(start("--chunked-prefill-size 100 --page-size 64"), "prefill-pages")
+    assert "chunk of 100 tokens is no" in alone
+    shared = "--chunked-prefill-size 256 --page-size 64 --tp 8 --dp 8 --enable-dp-attention"
+    assert "chunk of 32 tokens (256 shared by 8) is no" in told(start(shared), "prefill-pages")
+
+
 # --- the least that is wrong -----------------------------------------------------------------------------------------
 
 
@@ -352,6 +384,15 @@ def test_two_are_enough_to_differ() -> None:
     tree = CHAIN.replace("topk 1", "topk 2") + "--page-size 2 --attention-backend triton"
     assert severity(start(tree), "draft-tree-paged") is Severity.ERROR
     assert severity(start(tree), "draft-tree-backend") is None
+    assert severity(start(tree), "draft-tree-paged-unsure") is None, "the backend is chosen"
+    assert severity(start(tree.replace("triton", "trtllm_mha")), "draft-tree-backend") is Severity.ERROR
+    version = {"SGLANG_ENABLE_SPEC_V2": "1"}
+    assert "topk 2 with SGLANG_ENABLE_SPEC_V2 on" in told(start(tree, environment=version), "draft-tree-overlap")
+
+
+def test_sizes_of_nothing_divide_nothing() -> None:
+    for options in ("--chunked-prefill-size 64 --page-size 0", "--chunked-prefill-size 0 --page-size 64"):
+        assert severity(start(options), "prefill-pages") is None
 
 
 def test_a_matrix_that_nobody_divides_has_its_blocks_as_they_are() -> None:
@@ -359,11 +400,16 @@ def test_a_matrix_that_nobody_divides_has_its_blocks_as_they_are() -> None:
     blocks = folder(config=ConfigFacts(("A",), "llama", numbers, None, "fp8", (128, 128)))
     assert severity(start("--tp 1", models=[blocks]), "quantization-blocks") is None
     assert severity(start("--tp 2", models=[blocks]), "quantization-blocks") is Severity.WARNING
+    for rows, columns, grave in ((64, 128, None), (128, 64, Severity.WARNING)):  # 192 rows a rank
+        uneven = ConfigFacts(("A",), "llama", {"intermediate_size": 384}, None, "fp8", (rows, columns))
+        assert severity(start("--tp 2", models=[folder(config=uneven)]), "quantization-blocks") is grave
 
 
 def test_a_draft_that_does_not_tell_its_size_is_no_finding() -> None:
     silent = draft(config=config(max_position_embeddings=131072))
-    assert severity(start(CHAIN, models=[folder(), silent]), "draft-hidden-size") is None
+    for model in (silent, draft(config=None)):
+        assert severity(start(CHAIN, models=[folder(), model]), "draft-hidden-size") is None
+    assert severity(start(CHAIN, models=[folder(config=None), silent]), "draft-hidden-size") is None
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,11 @@ def test_options_are_read_as_argparse_does() -> None:
         ("0.5.9.dev12+gabc", "0.5.9"),
         ("0.5.9", "0.5.10"),
         ("0.5.10", "0.5.10.post1"),
+        ("0.5.9", "0.5.9.post0"),
+        ("0.5.9.post0", "0.5.9.post1"),
+        ("0.5.9a1", "0.5.9"),
+        ("0.5.9.dev1", "0.5.9.post0"),
+        ("0.5.9.post1", "0.5.9.1"),
     ],
 )
 def test_versions_are_ordered_as_packages_order_them(low: str, high: str) -> None:
