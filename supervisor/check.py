@@ -17,7 +17,7 @@ from supervisor.core.lint import Finding, lint
 from supervisor.devices import GpuAbsent, GpuBlind, GpuSample
 from supervisor.edge.gpu.feed import GpuFeed
 from supervisor.edge.listener import COMMAND_CHARACTERS, PortHolder, holder
-from supervisor.output import for_a_reader
+from supervisor.output import columns, for_a_reader
 from supervisor.ports import PortUse
 from supervisor.preflight import DeviceFacts, Inspected, PortFacts, Severity, load_rules
 from supervisor.profile import engine_of, facts, load_profile, profile_names, recognises
@@ -225,40 +225,44 @@ def _write(verdict: Verdict, *, as_json: bool) -> None:
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(verdict), indent=2) + b"\n")
     else:
         colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        sys.stdout.write(page(verdict, colour))
+        sys.stdout.write(page(verdict, colour, columns()))
 
 
-def page(verdict: Verdict, colour: bool = False) -> str:
+def page(verdict: Verdict, colour: bool = False, width: int = 100) -> str:
     """For a person at 3 a.m.: what, why, what to change."""
     first: dict[Finding, str] = {}
-    lines = [line for one in verdict.servers for line in (*_told(one, colour, first), "")]
-    return "\n".join([*lines, _sum(verdict)]) + "\n"
+    lines = [line for one in verdict.servers for line in (*_told(one, colour, width, first), "")]
+    return "\n".join([*lines, _wrapped("", _sum(verdict), width)]) + "\n"
 
 
-def _told(one: Judged, colour: bool, first: dict[Finding, str]) -> Iterable[str]:
+def _told(one: Judged, colour: bool, width: int, first: dict[Finding, str]) -> Iterable[str]:
     """What has been told of an earlier server in the same words, as of the host's limits, is one line here."""
     version = f" {one.version}" if one.version else ", version unknown"
     yield f"{one.server}   {one.engine}{version}{'   (running now)' if one.running else ''}"
     if not one.findings:
         yield "  nothing found"
     for finding in one.findings:
-        label = f"{finding.severity.value:<9}"
-        painted = f"{_COLOURS[finding.severity]}{label}\x1b[0m" if colour else label
+        label = f"  {finding.severity.value:<9}"
+        paint = _COLOURS[finding.severity] if colour else ""
         said_of = first.setdefault(msgspec.structs.replace(finding, server=""), one.server)
         if said_of != one.server:
-            yield _wrapped(f"  {painted}", f"{finding.what} (see {said_of})")
+            yield _wrapped(label, f"{finding.what} (see {said_of})", width, paint)
             continue
-        yield _wrapped(f"  {painted}", finding.what)
-        yield _wrapped(f"{_INDENT}why     ", finding.why)
-        yield _wrapped(f"{_INDENT}change  ", finding.change)
-        yield f"{_INDENT}rule    {finding.rule}{f' ({finding.versions})' if finding.versions else ''}: {finding.source}"
+        yield _wrapped(label, finding.what, width, paint)
+        yield _wrapped(f"{_INDENT}why     ", finding.why, width)
+        yield _wrapped(f"{_INDENT}change  ", finding.change, width)
+        versions = f" ({finding.versions})" if finding.versions else ""
+        yield _wrapped(f"{_INDENT}rule    ", f"{finding.rule}{versions}: {finding.source}", width)
     for text in one.skipped:
-        yield _wrapped("  skipped  ", text)
+        yield _wrapped("  skipped  ", text, width)
 
 
-def _wrapped(head: str, text: str) -> str:
-    follow = _INDENT + " " * 8 if head.startswith(_INDENT) else _INDENT
-    return head + textwrap.fill(text, 100, subsequent_indent=follow, break_long_words=False, break_on_hyphens=False)
+def _wrapped(head: str, text: str, width: int, paint: str = "") -> str:
+    """Beside its head; what goes on hangs below the text. A path that is too long is left whole."""
+    wrap = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
+    wrap.initial_indent, wrap.subsequent_indent = head, " " * len(head)
+    told = wrap.fill(text)
+    return f"{paint}{head}\x1b[0m{told[len(head) :]}" if paint else told
 
 
 def _sum(verdict: Verdict) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from typing import IO, NoReturn
@@ -14,7 +13,7 @@ from supervisor.core.log.stamps import like, seconds
 from supervisor.core.report import as_json, page, report
 from supervisor.core.story import LogStory, Origin, Outcome, Verdict
 from supervisor.logsource import UnreadableError, beginning, chunks, is_anothers, log_moment, opened, recognise, speaks
-from supervisor.output import for_a_reader
+from supervisor.output import columns, for_a_reader
 from supervisor.profile import Profile, load_profile, profile_names
 
 EXIT_USAGE = 64
@@ -89,6 +88,6 @@ def _write(outcome: Outcome, profile: Profile, lines: int, given: argparse.Names
     if given.json:
         sys.stdout.buffer.write(as_json(report(outcome, engine, lines)))
     else:
-        width = min(shutil.get_terminal_size((100, 24)).columns, 120)
+        width = columns()
         colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
         sys.stdout.write(page(outcome, engine, _named(given.log), lines, max(60, width), colour))

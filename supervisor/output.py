@@ -1,11 +1,20 @@
-"""Lets whoever reads a command's output stop reading: head, less, a closed terminal."""
+"""What the commands that print pages know of their reader: how wide he sees, and that he may stop reading."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 from collections.abc import Iterator
+
+_WIDE = 100  # for who is no terminal
+_WIDEST = 120  # longer lines are hard to read, however wide the terminal is
+
+
+def columns() -> int:
+    """Columns of the terminal (or $COLUMNS), as far as lines of text use them."""
+    return min(shutil.get_terminal_size((_WIDE, 24)).columns, _WIDEST)
 
 
 @contextlib.contextmanager

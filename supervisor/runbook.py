@@ -6,11 +6,12 @@ import argparse
 import difflib
 import importlib.resources
 import sys
+import textwrap
 import tomllib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from supervisor.output import for_a_reader
+from supervisor.output import columns, for_a_reader
 from supervisor.profile import Cause, Profile, Signature, load_profile, profile_names
 
 EXIT_USAGE = 2
@@ -63,7 +64,15 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _told(cause: str, written: dict[str, Runbook]) -> str:
-    return section(cause, written[cause], [load_profile(name) for name in profile_names()])
+    told = section(cause, written[cause], [load_profile(name) for name in profile_names()])
+    return "".join(f"{_wrapped(line)}\n" for line in told.splitlines()) if sys.stdout.isatty() else told
+
+
+def _wrapped(line: str) -> str:
+    """As wide as a terminal; what goes on hangs below the text of an item. A pipe gets Markdown as it is."""
+    hanging = "   " if line[:1].isdigit() else ""
+    wrap = textwrap.TextWrapper(columns(), subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False)
+    return wrap.fill(line)
 
 
 def runbooks() -> dict[str, Runbook]:

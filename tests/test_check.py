@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -279,6 +280,18 @@ def test_a_page_for_three_in_the_morning() -> None:
         "1 error in 1 server; the daemon refuses to start what has errors (sglctl start --force overrides)\n"
     )
     assert "\x1b[1;31m" in page(verdict, colour=True)
+
+
+@pytest.mark.parametrize("colour", [False, True])
+def test_a_page_fits_its_reader(colour: bool) -> None:
+    long = " ".join(["word"] * 40)
+    finding = Finding("rule", Severity.WARNING, long, long, long, long, ">=0.5.1")
+    told = page(Verdict((Judged("kimi", "sglang", "0.5.9", False, (finding,), (long,)),), 0, 1, 0), colour, 80)
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", told).splitlines()
+    assert 70 < max(map(len, plain)) <= 80
+    assert plain[1].startswith("  warning  word ")
+    assert plain[2].startswith(" " * 11 + "word ")
+    assert any(line.startswith(" " * 11 + "why     word ") for line in plain)
 
 
 def test_what_holds_for_several_servers_is_explained_once() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisor.output import for_a_reader
+from supervisor.output import columns, for_a_reader
 
 PRINTS = """
 import sys
@@ -50,3 +50,11 @@ def test_somebody_reads_all_of_it() -> None:
 def test_what_else_goes_wrong_is_the_commands_affair() -> None:
     with pytest.raises(OSError, match="full"), for_a_reader():
         raise OSError("the disk is full")
+
+
+@pytest.mark.parametrize(("asked", "wide"), [("80", 80), ("300", 120), ("", 100), ("0", 100), ("wide", 100)])
+def test_lines_are_as_wide_as_the_reader_sees_and_no_wider_than_can_be_read(
+    monkeypatch: pytest.MonkeyPatch, asked: str, wide: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", asked)
+    assert columns() == wide

@@ -46,6 +46,16 @@ def test_the_command_that_why_names_prints_the_section(capsys: pytest.CaptureFix
     assert capsys.readouterr().out.split() == list(WRITTEN)
 
 
+def test_on_a_terminal_it_is_wrapped(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert main(["runbook", "scheduler-hang"]) == 0
+    told = capsys.readouterr().out
+    assert max(map(len, told.splitlines())) <= 80
+    (plain,) = re.findall(r"(?ms)^## scheduler-hang\n.*?(?=^## |\Z)", TEXT)
+    assert told.split() == plain.split(), "the same words"
+
+
 def test_a_cause_that_is_not_there_is_guessed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runbook", "gpu-oom-wieghts"]) == 2
     assert 'did you mean "gpu-oom-weights"?' in capsys.readouterr().err
