@@ -15,8 +15,10 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
 from supervisor import procstat
@@ -430,6 +432,26 @@ def test_a_bundle_that_this_daemon_writes_is_let_be(tmp_path: Path) -> None:
         being_written.discard(writer.path)
     assert finish(str(tmp_path)) == ()
     assert finish(str(tmp_path / "nowhere")) == ()
+
+
+async def test_a_place_that_is_made_too_late_is_taken_away_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a disk that hangs for longer than anybody waits for the evidence."""
+    answers, mkdir, place = threading.Event(), os.mkdir, str(tmp_path / "kimi/000007")
+
+    def hang(path: str, *arguments: Any, **options: Any) -> None:
+        assert path != place or answers.wait(30)
+        mkdir(path, *arguments, **options)
+
+    monkeypatch.setattr("os.mkdir", hang)
+    kept = await keep(msgspec.structs.replace(ASKED, limit_s=0.2), place, Facts("kimi"))
+    assert (kept.path, place in being_written) == ("", True)
+    answers.set()
+    with anyio.fail_after(20):
+        while place in being_written:
+            await anyio.sleep(0.01)
+    assert os.listdir(tmp_path / "kimi") == []
 
 
 async def test_a_bundle_that_has_lost_a_file_is_not_whole(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from tests.faults.scene import Scene
 from tests.faults.volume import Volume
 
 SLOW = 12  # a start of some twenty seconds: it is under way when its log goes
-TRIES = 30 if THOROUGH else 10  # of a start
-THREADS_MORE = 4  # the call that hangs, and who was idle before
+TRIES = 30 if THOROUGH else 15  # of a start
+THREADS_MORE = 8  # the call that hangs, and those of other work that had not begun before
 FORGED = (
     b"[2026-11-29 10:00:00] The server is fired up and ready to roll!\n"
     b"[2026-11-29 10:00:00 TP0] Scheduler hit an exception: Traceback (most recent call last):\n"

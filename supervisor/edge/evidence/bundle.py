@@ -7,6 +7,7 @@ import errno
 import hashlib
 import os
 import re
+import shutil
 import threading
 import time
 from collections.abc import Iterable
@@ -100,6 +101,11 @@ class BundleWriter:
                 number, path = number + 1, f"{self._wanted}-{number + 1}"
             else:
                 return path
+
+    def drop(self) -> None:
+        """The directory was made too late: nobody writes into it any more."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        being_written.discard(self.path)
 
     def lacks(self, what: str, why: str) -> None:
         """Say what is not in the bundle. Says it in one bounded line, without secrets, and not for ever."""

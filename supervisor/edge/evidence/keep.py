@@ -88,7 +88,7 @@ async def keep(
 
 async def _opened(writer: BundleWriter) -> bool:
     try:
-        await _disk.run(writer.open, thing=f"evidence of {writer.server}")
+        await _disk.run(writer.open, thing=f"evidence of {writer.server}", unwanted=lambda _: writer.drop())
     except OSError as problem:
         writer.lacks("everything", f"cannot make the directory: {problem.strerror}")
     return bool(writer.path)
