@@ -61,7 +61,7 @@ class Watcher:
     def recall(self, event: LineMatched, at: float) -> None:
         """A record of the log from before the adoption, with the time at which it was written."""
         if self._desk.current().line(event, at).fatal:
-            self._last_words(event.text)
+            self._last_words(event.text, event.rank)
 
     # --- the log -------------------------------------------------------------------------------------------------
 
@@ -70,7 +70,7 @@ class Watcher:
         desk, attempt = self._desk, self._desk.current()
         advance = attempt.line(event, desk.now)
         if advance.fatal:
-            self._last_words(event.text)
+            self._last_words(event.text, event.rank)
         if advance.listening or advance.ready:
             self._probe_soon()
 
@@ -95,10 +95,11 @@ class Watcher:
         """The engine had its time for a dump of its own."""
         self._condemn(EndKind.DEAD, "dead", f"dead: {self._desk.current().fatal_text}")
 
-    def _last_words(self, text: str) -> None:
+    def _last_words(self, text: str, rank: str = "") -> None:
         desk, attempt = self._desk, self._desk.current()
         if desk.state in _LIVING and not attempt.fatal_text:
-            attempt.fatal_text = text.partition(HEAD)[0].rstrip(" :") or text
+            said = text.partition(HEAD)[0].rstrip(" :") or text
+            attempt.fatal_text = f"{said} ({rank})" if rank else said
             desk.after(Timer.FATAL_LINE, desk.settings.fatal_grace_s)
 
     def oom_killed(self, event: HostOomKilled) -> None:

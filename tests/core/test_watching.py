@@ -62,7 +62,7 @@ def test_the_first_of_the_last_words_stand_and_later_ones_win_no_time() -> None:
 def test_last_words_end_before_the_head_of_a_traceback_which_says_nothing() -> None:
     world = healthy()
     world.log(TRACE)
-    assert world.facts_now.verdict.reason == "Scheduler hit an exception"
+    assert world.facts_now.verdict.reason == "Scheduler hit an exception (TP0)"
 
 
 def test_last_words_of_a_server_that_was_asked_to_end_are_no_failure() -> None:

@@ -1,4 +1,7 @@
-"""Finds the rank whose stack is not like the others': in a collective that hangs, the one that everybody waits for."""
+"""Finds the rank whose stack is not like the others': in a collective that hangs, the one that everybody waits for.
+
+Of two ranks none is the odd one: where both are is told, and whoever knows the engine sees which one waits.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +45,10 @@ def odd_one_out(stacks: Mapping[str, str]) -> str:
     if len(places) != 2:
         return ""
     (odd, odd_ranks), (usual, usual_ranks) = sorted(places.items(), key=lambda place: len(place[1]))
+    if len(stacks) == 2:
+        (one,), (other,) = odd_ranks, usual_ranks
+        first, second = sorted([(one, odd), (other, usual)])
+        return f"{first[0]} is in {_place(first[1])}, {second[0]} in {_place(second[1])}"
     if len(odd_ranks) == len(usual_ranks):
         return ""
     verb = "is" if len(odd_ranks) == 1 else "are"

@@ -30,7 +30,16 @@ def test_ranks_that_are_all_in_one_place_or_all_over_tell_nothing() -> None:
     assert odd_one_out(WAITING) == ""
     assert odd_one_out({}) == ""
     assert odd_one_out({f"TP{number}": dump(f"f{number}") for number in range(3)}) == ""
-    assert odd_one_out({"TP0": dump("a"), "TP1": dump("b")}) == "", "one against one: nobody is the odd one"
+    two_and_two = {f"TP{number}": dump("a" if number < 2 else "b") for number in range(4)}
+    assert odd_one_out(two_and_two) == "", "as many on each side: nobody is the odd one"
+
+
+def test_of_two_ranks_it_is_told_where_each_one_is() -> None:
+    """Seen with a real engine: the one that is stopped in a copy, and the other in the broadcast that waits for it."""
+    stacks = {"TP1": dump("foreach_copy", "execute"), "TP0": dump("broadcast", "recv_requests")}
+    told = "TP0 is in broadcast (called by recv_requests), TP1 in foreach_copy (called by execute)"
+    assert odd_one_out(stacks) == told
+    assert odd_one_out({"TP0": dump("a"), "TP1": dump("a")}) == ""
 
 
 def test_only_the_main_thread_speaks() -> None:
