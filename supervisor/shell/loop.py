@@ -12,6 +12,7 @@ import structlog
 
 from supervisor.actions import Announce, AnyAction
 from supervisor.api.control import Clock
+from supervisor.core.lifecycle import RESTING
 from supervisor.core.server import Server
 from supervisor.events import AnyEvent, DevicesChecked, EvidenceKept, Exited, LogGrew, Spawned, Ticked
 from supervisor.shell import clock
@@ -69,6 +70,11 @@ class ServerLoop:
             findings = self._host.findings.get(self.name, ())
             self._snapshot = msgspec.structs.replace(self.server.snapshot(), findings=findings)
         return self._snapshot
+
+    @property
+    def rests(self) -> bool:
+        """Whether the server is at rest, and all has been told that led to it."""
+        return self.settled and self.server.state in RESTING
 
     def overdue_s(self) -> float:
         """For how long the loop has left something due undone."""

@@ -18,22 +18,22 @@ import structlog
 from anyio.abc import TaskGroup
 
 from supervisor.actions import Announce, StartRecord
-from supervisor.config import ServerConfig, config_hash, started_with
-from supervisor.core.lifecycle import RESTING, WITHOUT_DEVICES, State
+from supervisor.config import ServerConfig, config_hash
+from supervisor.core.lifecycle import State
 from supervisor.core.memory import started_again
 from supervisor.core.resolve import resolve
 from supervisor.core.server import Server
-from supervisor.edge.process import Tree
 from supervisor.events import StartRequested, StopRequested, Ticked
-from supervisor.profile import CommandFacts, Profile, api_key, facts, load_profile
+from supervisor.profile import facts, load_profile
 from supervisor.saved import SavedServer
 from supervisor.shell import clock
-from supervisor.shell.adoption import GONE, Inheritance, recall, recollected
+from supervisor.shell.adoption import Inheritance, recollected
 from supervisor.shell.effects import Effects
 from supervisor.shell.host import Host
 from supervisor.shell.logfeed import LogFeed
 from supervisor.shell.loop import ServerLoop
 from supervisor.shell.router import Door
+from supervisor.shell.seat import Seat
 from supervisor.shell.states import COST, StateStore
 from supervisor.shell.writer import Change
 from supervisor.snapshot import ServerSnapshot
@@ -44,36 +44,10 @@ log = structlog.get_logger()
 NOTHING = Inheritance(None)
 _READ_LIMIT_S = 5.0
 Found = TypeVar("Found")
-# Where nothing is under way that must not be broken off: no spawn, no kill, no look at devices.
-_CALM = (*RESTING, State.BACKOFF, State.RUNNING)
-_DRIFTED = "it was started with other settings than the file has now; sglctl restart brings these into force"
 
 
 class ChangeProblem(Exception):  # noqa: N818 - a fact for the operator, not a bug
     """A server cannot be added, replaced or removed; the text says why."""
-
-
-class Seat:
-    """One server at work. Its tasks live in its scope."""
-
-    def __init__(self, config: ServerConfig, profile: Profile, known: CommandFacts, loop: ServerLoop) -> None:
-        self.config = config
-        self.profile = profile
-        self.known = known
-        self.loop = loop
-        self.effects: Effects | None = None
-        self.scope = anyio.CancelScope()
-        self.left = anyio.Event()
-
-    @property
-    def tree(self) -> Tree | None:
-        """The process tree, while there is one."""
-        return self.effects.tree if self.effects is not None else None
-
-    @property
-    def keeps_evidence(self) -> bool:
-        """Whether the evidence of an attempt is being kept: the end of our tasks would break that off."""
-        return self.effects is not None and self.effects.keeps_evidence
 
 
 class Roster:
@@ -129,13 +103,13 @@ class Roster:
         return {name: seat.config for name, seat in self._seats.items()}
 
     def doors(self) -> dict[str, Door]:
-        """Where requests go, of the servers that can have any: a node of several has no port of its own."""
-        return {name: _door(seat) for name, seat in self._seats.items() if seat.known.node_rank == 0 and _port(seat)}
+        """Where requests go, of the servers that can have any."""
+        return {name: door for name, seat in self._seats.items() if (door := seat.door) is not None}
 
     def is_up(self, name: str) -> bool:
         """Whether it is wanted up, or not at rest yet."""
         loop = self._seats[name].loop
-        return loop.snapshot().goal == "up" or not rests(loop)
+        return loop.snapshot().goal == "up" or not loop.rests
 
     def is_wanted(self, name: str) -> bool:
         """Whether it is wanted up: one that people have asked to end, and that is at it still, is not."""
@@ -169,7 +143,7 @@ class Roster:
         seat = self._seats[name]
         await self._until(seat, lambda _: not seat.keeps_evidence)
         await seat.loop.ask(Ticked())  # what has arrived until now is taken in
-        if not rests(seat.loop) or seat.tree is not None:
+        if not seat.loop.rests or seat.tree is not None:
             raise ChangeProblem(f"cannot remove {name}: it is still running; stop it first")
         await self._vacate(seat)
         del self._seats[name]
@@ -226,7 +200,7 @@ class Roster:
         """
         seat = self._seats[name]
         await seat.loop.ask(StopRequested(by, grace_s))
-        await self._until(seat, lambda loop: rests(loop) or loop.snapshot().goal == "up")
+        await self._until(seat, lambda loop: loop.rests or loop.snapshot().goal == "up")
         if seat.loop.server.state is State.QUARANTINED:
             raise ChangeProblem(f"cannot change {name}: {seat.loop.snapshot().lifecycle.reason}")
         if seat.loop.snapshot().goal == "up":
@@ -238,9 +212,8 @@ class Roster:
 
     def _calm(self, seat: Seat) -> bool:
         """Whoever waits for another server, a slot or a device, perhaps for ever, has nothing under way either."""
-        loop = seat.loop
-        waits = loop.server.pauses or bool(self._host.fleet.told(loop.snapshot()))
-        calm = _calm(loop) or (loop.settled and waits)
+        waits = seat.loop.server.pauses or bool(self._host.fleet.told(seat.loop.snapshot()))
+        calm = seat.calm or (seat.loop.settled and waits)
         return calm and not seat.keeps_evidence
 
     async def _until(self, seat: Seat, reached: Callable[[ServerLoop], bool]) -> None:
@@ -272,7 +245,8 @@ class Roster:
         learnt, last = remembered
         past = inherited.past if inherited.saved is None else ()
         server = Server(settings, profile, known, clock.monotonic(), last, learnt, past)
-        seat = Seat(config, profile, known, ServerLoop(server, self._host, self._announce, self._save))
+        loop = ServerLoop(server, self._host, self._announce, self._save)
+        seat = Seat(config, profile, known, loop, self._host, self._announce)
         if self._host.cgroups is not None:
             self._host.places[self._host.cgroups.server(config.name).path] = config.name
         await self._tasks.start(self._occupy, seat, inherited, name=f"{config.name}: server")
@@ -281,52 +255,18 @@ class Roster:
     async def _occupy(
         self, seat: Seat, inherited: Inheritance, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
     ) -> None:
-        config, loop = seat.config, seat.loop
         try:
             with seat.scope:
                 async with anyio.create_task_group() as tasks:
-                    seat.effects = self._hands(seat, tasks)
-                    self._seats[config.name] = seat
+                    effects = seat.equip(tasks)
+                    self._seats[seat.config.name] = seat
                     if inherited.saved is not None:
-                        await self._resume(seat, seat.effects, inherited.saved, inherited)
-                    self._observe(loop.snapshot())
+                        await seat.resume(effects, inherited.saved, inherited)
+                    self._observe(seat.loop.snapshot())
                     task_status.started()
-                    await loop.run(seat.effects.carry)
+                    await seat.loop.run(effects.carry)
         finally:
             seat.left.set()
-
-    def _hands(self, seat: Seat, tasks: TaskGroup) -> Effects:
-        loop, settings = seat.loop, seat.loop.server.settings
-        return Effects(
-            seat.config,
-            settings,
-            seat.profile,
-            seat.known,
-            self._host,
-            tasks,
-            loop.post,
-            loop.snapshot,
-            loop.report_bug,
-        )
-
-    async def _resume(self, seat: Seat, effects: Effects, saved: SavedServer, inherited: Inheritance) -> None:
-        """Go on with a server where an earlier daemon, or an earlier configuration, left off."""
-        loop, tree = seat.loop, inherited.tree
-        if saved.state not in WITHOUT_DEVICES:  # the record was written right before its lease ended
-            self._host.devices.adopt(saved.name, saved.devices)
-        actions = loop.server.restore(saved, clock.monotonic(), tree_lives=inherited.lives, ended=inherited.ended)
-        if tree is not None and saved.attempt is not None:
-            effects.take(tree, await recall(loop.server, seat.profile, saved.attempt))
-            log.info("adopted", server=saved.name, pid=tree.pid, attempt=saved.number, state=saved.state)
-            if inherited.started_with not in ("", started_with(seat.config)):
-                self._announce(saved.name, Announce("supervisor", "", "configuration", _DRIFTED, saved.number))
-                log.warning("configuration", server=saved.name, problem=_DRIFTED)
-        elif inherited.outcome == GONE and saved.attempt is not None:
-            await recall(loop.server, seat.profile, saved.attempt, over=True)  # why it ended nobody else tells
-        loop.resume(actions, effects.carry)
-        if tree is not None and saved.attempt is not None and saved.attempt.pid is None:
-            # The news of the spawn was lost with the daemon that had asked for it.
-            await loop.post(msgspec.structs.replace(tree.spawned, pid=tree.pid))
 
     async def _vacate(self, seat: Seat) -> None:
         """Its tasks end; whatever runs in a thread meanwhile is waited for, and bounded by its own limits."""
@@ -345,11 +285,8 @@ class Roster:
             await self._host.writer.tried(change)
 
     def unsettled(self) -> list[str]:
-        """Who is at something short that the next daemon could only begin anew: a spawn, the end of an attempt.
-
-        Or not even that: evidence of an attempt that is over.
-        """
-        return [name for name, seat in self._seats.items() if seat.keeps_evidence or _unsettled(seat.loop)]
+        """Who is at something short that must not be broken off: a spawn, the end of an attempt, its evidence."""
+        return [name for name, seat in self._seats.items() if seat.unsettled]
 
     async def evidence_kept(self) -> None:
         """Wait until no evidence is being kept any more, as its own limit bounds it."""
@@ -381,33 +318,3 @@ class Roster:
         saved = server.save(self._states.boot_id, config_hash(config))
         at, devices = clock.now(), self._host.devices.leased(saved.name)
         return msgspec.structs.replace(saved, devices=devices, at=at.monotonic, wall=at.wall)
-
-
-def _port(seat: Seat) -> int:
-    return seat.loop.server.settings.port
-
-
-def _door(seat: Seat) -> Door:
-    key = api_key(seat.profile, seat.config.command)
-    known = seat.known
-    bootstrap = [use.port for use in known.ports if "bootstrap" in use.purpose and known.disaggregation == "prefill"]
-    return Door(known.host, _port(seat), known.disaggregation, key, seat.loop.snapshot(), *bootstrap[:1])
-
-
-def rests(loop: ServerLoop) -> bool:
-    """Whether the server is at rest, and all has been told that led to it."""
-    return loop.settled and loop.server.state in RESTING
-
-
-def _calm(loop: ServerLoop) -> bool:
-    """A start whose process has been spawned and is not being ended is calm, too."""
-    state = loop.server.state
-    return loop.settled and (state in _CALM or (state is State.STARTING and not _is_spawning(loop)))
-
-
-def _unsettled(loop: ServerLoop) -> bool:
-    return not loop.settled or loop.server.state is State.STOPPING or _is_spawning(loop)
-
-
-def _is_spawning(loop: ServerLoop) -> bool:
-    return loop.server.state is State.STARTING and loop.snapshot().pid is None

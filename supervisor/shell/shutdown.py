@@ -6,7 +6,7 @@ from supervisor.core.lifecycle import State
 from supervisor.events import StopRequested
 from supervisor.shell.ends import Ends
 from supervisor.shell.hub import Hub
-from supervisor.shell.roster import Roster, rests
+from supervisor.shell.roster import Roster
 
 
 async def stop_servers(roster: Roster, ends: Ends, hub: Hub) -> None:
@@ -17,7 +17,7 @@ async def stop_servers(roster: Roster, ends: Ends, hub: Hub) -> None:
     wanted = {*_wanted_up(roster), *roster.returning}
     await ends.stop_all("shutdown")
     seen = -1
-    while not all(map(rests, roster.loops())):
+    while not all(loop.rests for loop in roster.loops()):
         for name in (late := _wanted_up(roster)):  # somebody has started it meanwhile: it would never rest
             await ends.request(name, StopRequested("shutdown"))
         wanted.update(late)
