@@ -34,6 +34,8 @@ class Signals:
         self._ending = ending
         self._reread = reread
         self._hearing = anyio.CancelScope()
+        self._reading = anyio.CancelScope()
+        self._to_read = anyio.Event()
         self._deaf = anyio.Event()
         self.leave_servers = False  # they go on without us: the next daemon adopts them
 
@@ -45,8 +47,10 @@ class Signals:
             for number in self._unheard.take():
                 await self._heed(signal.Signals(number))
             with self._hearing:
-                async for number in arriving:
-                    await self._heed(number)
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._read, name="reading the file again")
+                    async for number in arriving:
+                        await self._heed(number)
         self._unheard.listen()  # nobody else does, until the next code is there
         self._deaf.set()
 
@@ -56,10 +60,21 @@ class Signals:
         await self._deaf.wait()
 
     async def _heed(self, number: signal.Signals) -> None:
-        if number == signal.SIGHUP and self._reread is not None:
-            await self._reread()
+        if number == signal.SIGHUP:
+            self._to_read.set()
         else:
             await self._end(number)
+
+    async def _read(self) -> None:
+        """Read the file whenever that was asked for, in a task of its own.
+
+        What it changes may have to wait for a server that takes its time to end; who wants the daemon to end does not.
+        """
+        with self._reading:
+            while self._reread is not None:
+                await self._to_read.wait()  # as long as nobody asks
+                self._to_read = anyio.Event()
+                await self._reread()
 
     async def _end(self, number: signal.Signals) -> None:
         name = signal.Signals(number).name
@@ -69,6 +84,7 @@ class Signals:
         elif not self._ending.is_set() and number == signal.SIGTERM:
             self.leave_servers = await _goes_alone(self._service.active)
         self._ending.set()
+        self._reading.cancel()  # its "ready" would contradict our "stopping"
 
     async def _kill_servers(self, by: str) -> None:
         """Who presses Ctrl-C twice does not want to wait for running requests."""

@@ -245,6 +245,22 @@ def test_a_reload_applies_what_is_free_and_tells_the_price_of_the_rest(host: Hos
     running(host, "new")
 
 
+def test_an_end_does_not_wait_for_a_reload_that_waits_for_an_update(host: Host) -> None:
+    host.fake("kimi", "--scenario", "ignore-term", stop={"grace": "10m"})
+    daemon = host.start()
+    running(host, "kimi")
+    host.servers["kimi"]["environment"] = {"NEW": "1"}
+    host.write_config()
+    with subprocess.Popen(host.client("update"), env=host.environment, stdout=subprocess.DEVNULL) as update:
+        host.wait_for("kimi", "lifecycle", "draining")
+        os.kill(daemon.pid, signal.SIGHUP)
+        os.kill(daemon.pid, signal.SIGINT)
+        daemon.wait_until_said("asked to end", by="SIGINT")
+        os.kill(daemon.pid, signal.SIGINT)
+        assert daemon.ended() == 0
+        update.wait(20)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["removed", "updated", "the daemon ends"])
 def test_what_follows_a_failure_at_once_does_not_cost_its_evidence(host: Host, how: str) -> None:
