@@ -13,6 +13,8 @@ import msgspec
 from supervisor.core.settings import ReadinessSettings
 from supervisor.events import Listener, Probed, ProbeOutcome
 
+_BEFORE = "was ready before; the next probe tells whether it is"
+
 
 class Health(enum.StrEnum):
     """The field's three answers plus `held`: we know why it says no, and it is no failure."""
@@ -57,7 +59,7 @@ class HealthBook:
     def serve(self) -> None:
         """It has been found ready before: from now on failures count."""
         self._ready = True
-        self.opinion = Opinion(Health.SUCCESS, Health.SUCCESS, Health.SUCCESS, "was ready before the daemon came back")
+        self.opinion = Opinion(Health.SUCCESS, Health.SUCCESS, Health.SUCCESS, _BEFORE)
 
     def observe(self, probed: Probed, now: float, *, draining: bool = False) -> Opinion:
         """Take one probe's outcome in and return the opinion it leads to."""

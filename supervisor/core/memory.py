@@ -114,7 +114,7 @@ class Memory:
         desk.number = max(desk.number, saved.number)
         desk.tree_alive = tree_lives
         desk.standing.resume(State(saved.state))
-        desk.facets.resume("goal", "up" if saved.goal_up else "down", "as before the daemon came back", desk.now)
+        desk.facets.resume("goal", "up" if saved.goal_up else "down", "as it was before", desk.now)
         desk.facets.resume("lifecycle", saved.state, saved.reason, saved.since)
         self._maintenance.restore(saved, desk.now)
         if saved.attempt is not None:
