@@ -15,6 +15,10 @@ _FILE = re.compile(r"stack-.*?-([A-Z]+\d+(?:-[A-Z]+\d+)*)-\d+\.txt")  # stack-RO
 _MAIN_THREAD = re.compile(r'^Thread [^\n]*"MainThread"\n((?:    [^\n]*\n?)+)', re.MULTILINE)
 _FRAME = re.compile(r"^    ([^\s(]+)", re.MULTILINE)
 _INNERMOST = 2
+# What decorators, context managers and torch's modules put between a function and who called it.
+_PASSED_THROUGH = frozenset(
+    ("wrapper", "decorate_context", "__enter__", "__exit__", "__call__", "_call_impl", "_wrapped_call_impl")
+)
 _FILES_MAX = 128
 _FILE_BYTES = 2**20
 
@@ -40,8 +44,8 @@ def odd_one_out(stacks: Mapping[str, str]) -> str:
     """The same of stacks by rank, as py-spy dumps them."""
     places: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for rank, dump in stacks.items():
-        if thread := _MAIN_THREAD.search(dump):
-            places[tuple(_FRAME.findall(thread[1])[:_INNERMOST])].append(rank)
+        if frames := _innermost(dump):
+            places[frames].append(rank)
     if len(places) != 2:
         return ""
     (odd, odd_ranks), (usual, usual_ranks) = sorted(places.items(), key=lambda place: len(place[1]))
@@ -54,6 +58,13 @@ def odd_one_out(stacks: Mapping[str, str]) -> str:
     verb = "is" if len(odd_ranks) == 1 else "are"
     names = ", ".join(sorted(odd_ranks))
     return f"{names} {verb} in {_place(odd)}, the other {len(usual_ranks)} ranks are in {_place(usual)}"
+
+
+def _innermost(dump: str) -> tuple[str, ...]:
+    thread = _MAIN_THREAD.search(dump)
+    frames = _FRAME.findall(thread[1]) if thread else []
+    telling = [frame for frame in frames if frame.rpartition(".")[2] not in _PASSED_THROUGH]
+    return tuple((telling or frames)[:_INNERMOST])
 
 
 def _place(frames: tuple[str, ...]) -> str:

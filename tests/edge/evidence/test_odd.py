@@ -36,10 +36,13 @@ def test_ranks_that_are_all_in_one_place_or_all_over_tell_nothing() -> None:
 
 def test_of_two_ranks_it_is_told_where_each_one_is() -> None:
     """Seen with a real engine: the one that is stopped in a copy, and the other in the broadcast that waits for it."""
-    stacks = {"TP1": dump("foreach_copy", "execute"), "TP0": dump("broadcast", "recv_requests")}
+    waits = dump("broadcast", "_exception_logger.<locals>.wrapper", "Scheduler.recv_requests")
+    stacks = {"TP1": dump("foreach_copy", "execute"), "TP0": waits}
     told = "TP0 is in broadcast (called by recv_requests), TP1 in foreach_copy (called by execute)"
     assert odd_one_out(stacks) == told
     assert odd_one_out({"TP0": dump("a"), "TP1": dump("a")}) == ""
+    assert odd_one_out({"TP0": dump("wrapper"), "TP1": dump("a")}) == "TP0 is in wrapper, TP1 in a"
+    assert odd_one_out({"TP0": dump("(anonymous)"), "TP1": dump("a")}) == ""
 
 
 def test_only_the_main_thread_speaks() -> None:
