@@ -19,6 +19,7 @@ DAMAGED_AT_REST = ("journal.db", "servers/kimi.json", "tally.json", "devices.jso
 ENOUGH_CALLS = 120  # more than any restart was seen to need
 SLOW_CALL_MS = 100
 HANG_S = 12.0  # longer than the observer waits for any answer
+THREADS_MORE = 12  # the writers, evidence, a hook's output: one of each, however often they are asked for
 STEP = 1 if THOROUGH else 4
 
 
@@ -183,6 +184,7 @@ def hangs(scene: Scene) -> str:
         scene.prefix = disk.prefix
         daemon = scene.start()
         pid, victim = scene.is_running("stays")["pid"], scene.is_running("dies")["pid"]
+        before = scene.threads()
         disk.freeze()
         begun = time.monotonic()
         os.kill(victim, signal.SIGKILL)
@@ -195,8 +197,9 @@ def hangs(scene: Scene) -> str:
         assert scene.ctl("stop", "stays").returncode == 0, "stopping needs no disk"
         assert "has not answered" in scene.ctl("upgrade").stderr, "other code would go by what is on disk"
         until(lambda: time.monotonic() - begun > HANG_S, 2 * HANG_S, "a loop that waits for the disk would be told")
-        lag_s = scene.lag_s()
+        lag_s, more = scene.lag_s(), scene.threads() - before
         assert lag_s < HANG_S / 4, "no decision has waited for the disk"
+        assert more <= THREADS_MORE, f"{more} threads more than before"
         disk.thaw()
         until(lambda: "sglsup_state_written 1" in scene.metrics(), 30, "all is written")
         scene.is_running("dies", 60)
@@ -208,7 +211,7 @@ def hangs(scene: Scene) -> str:
         assert daemon.ended() == 0, "in order, all the same"
         scene.end_inside(disk)
     told = reason.replace(str(scene.root), "…")
-    return f"one waited ({told}), one was stopped; lag {lag_s * 1000:.0f} ms meanwhile; both served afterwards"
+    return f"one waited ({told}), one was stopped; lag {lag_s * 1000:.0f} ms and {more} threads more meanwhile; both served afterwards"
 
 
 def why_not(scene: Scene, name: str) -> str:

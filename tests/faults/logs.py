@@ -104,13 +104,13 @@ def on_a_disk_that_hangs(scene: Scene) -> str:
     scene.bad("dies", restart=again)
     with Volume.of_image(scene.log_dir, scene.root / "disk.img", scene.environment) as disk:
         scene.prefix = disk.prefix
-        daemon = scene.start()
+        scene.start()
         pid, victim = scene.is_running("serving")["pid"], scene.is_running("dies")["pid"]
-        before = threads_of(daemon.process.pid)
+        before = scene.threads()
         disk.freeze()
         os.kill(victim, signal.SIGKILL)
         until(partial(tried_in_vain, scene, TRIES), 120, "it is tried again and again")
-        at_most = threads_of(daemon.process.pid)
+        at_most = scene.threads()
         assert at_most <= before + THREADS_MORE, f"{at_most} threads after {TRIES} tries, {before} before"
         assert hanging_told(scene) > 0
         assert "has not answered for" in scene.ctl("status").stderr
@@ -126,10 +126,6 @@ def on_a_disk_that_hangs(scene: Scene) -> str:
 
 def tried_in_vain(scene: Scene, times: int) -> bool:
     return int(scene.show("dies")["attempt"]) > times and "has not answered" in scene.said()
-
-
-def threads_of(pid: int) -> int:
-    return len(os.listdir(f"/proc/{pid}/task"))
 
 
 def hanging_told(scene: Scene) -> int:

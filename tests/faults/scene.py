@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import itertools
 import json
+import os
 import re
 import shutil
 import statistics
@@ -152,6 +153,11 @@ class Scene(GpuHost):
     def lag_s(self) -> float:
         """How late its loop and its decisions are, as it says itself."""
         return lag_told(self.metrics())
+
+    def threads(self) -> int:
+        """Of the daemon, those that hang included."""
+        assert self.daemon is not None
+        return len(os.listdir(f"/proc/{self.daemon.pid}/task"))
 
     def page(self, target: str) -> str:
         return page(self.socket, target)
