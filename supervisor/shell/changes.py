@@ -24,6 +24,7 @@ from supervisor.config import (
 )
 from supervisor.config.groups import Ties, ties
 from supervisor.core.fleet.ends import by_need
+from supervisor.shell.guard import guarded, log_bug
 from supervisor.shell.roster import ChangeProblem, Roster
 from supervisor.shell.routing import Routing
 from supervisor.threads import Threads
@@ -55,6 +56,7 @@ class Changes:
         self.files: tuple[ConfigFile, ...] = ()  # the text of what was last read and could be used
         self.groups: dict[str, GroupConfig] | None = None  # those in force since the file was applied; None: not yet
         self._lock = anyio.Lock()
+        self._late: list[str] = []  # whose cores do not know of the routers in force yet
         self._disk = Threads("its disk")
 
     @property
@@ -116,7 +118,7 @@ class Changes:
         try:
             async with self._lock:
                 applied += await self._routing.change(file, [one for one in found if one not in kept])
-                await self._roster.heed_routers()
+                await self._heed_routers()
             applied += [Applied(one.name, "skipped") for one in kept]
             for one in applied:
                 log.info("configuration applied", router=one.name, kind=one.kind, by=by, problem=one.problem)
@@ -125,6 +127,18 @@ class Changes:
             applied.append(Applied("", "failed", f"this is a bug of the daemon: {type(bug).__name__}: {bug}"))
         finally:
             done.set()
+
+    async def _heed_routers(self) -> None:
+        """All servers are to know of the routers in force: who is at something now, as soon as it is not."""
+        before, self._late = self._late, await self._roster.heed_routers()
+        if self._late and not before:
+            self._tasks.start_soon(guarded, log_bug, "routers", self._heed_late, name="routers of who is at something")
+
+    async def _heed_late(self) -> None:
+        while self._late:
+            await self._roster.one_is_calm(self._late)
+            async with self._lock:
+                self._late = await self._roster.heed_routers()
 
     async def add(self, name: str, by: str) -> None:
         """Add a server of the file as it was last read, and start it if it starts by itself."""
@@ -191,7 +205,7 @@ class Changes:
                         along = self._along(change)
                         applied.append(await self._apply(change, by))
                         applied.extend(Applied(one, "restarted") for one in along if applied[-1].kind == "restarted")
-                await self._roster.heed_routers()  # groups may have been changed by the same file
+                await self._heed_routers()  # groups may have been changed by the same file
         finally:
             done.set()
 

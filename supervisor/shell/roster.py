@@ -161,14 +161,26 @@ class Roster:
         await self._vacate(seat)
         await self._sit(config, Inheritance(self._saved(seat.loop.server, config), seat.tree), remembered)
 
-    async def heed_routers(self) -> None:
-        """Servers whose routers may hold an end up longer, or less long, than their cores know."""
+    async def heed_routers(self) -> list[str]:
+        """Have the cores know how long their routers may hold an end up. Who is at something now is named, and left."""
+        late: list[str] = []
         for name, seat in list(self._seats.items()):
-            if seat.loop.server.settings.stop.leave_limit_s != self._host.routing.limit_s(name):
-                try:
-                    await self.replace(seat.config)
-                except ChangeProblem as problem:  # the next change of it brings it in
-                    log.error("configuration", server=name, problem=str(problem))
+            if seat.loop.server.settings.stop.leave_limit_s == self._host.routing.limit_s(name):
+                continue
+            if not self._calm(seat):  # a drain may take hours
+                late.append(name)
+                continue
+            try:
+                await self.replace(seat.config)
+            except ChangeProblem as problem:  # the next change of it brings it in
+                log.error("configuration", server=name, problem=str(problem))
+        return late
+
+    async def one_is_calm(self, names: Collection[str]) -> None:
+        """Wait until one of them is at nothing that must not be broken off, or is gone; without a limit."""
+        seen = -1
+        while all(name in self._seats and not self._calm(self._seats[name]) for name in names):
+            seen = await self._host.hub.changed(seen)
 
     async def replace_by_restart(self, config: ServerConfig, by: str, grace_s: float | None = None) -> None:
         """Another configuration, which takes a new process: stop, replace, start again if it was wanted up.

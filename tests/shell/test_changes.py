@@ -23,12 +23,23 @@ class Servers:
         self.ending = ending
         self.servers = {name: ServerConfig(name, ("engine",)) for name in names}
         self.asked: list[str] = []
+        self.calm = anyio.Event()
 
     def configs(self) -> dict[str, ServerConfig]:
         return self.servers
 
     def loop(self, name: str) -> object:
         return self.servers.get(name)
+
+    async def add_again(self, config: ServerConfig) -> None:
+        self.servers[config.name] = config
+
+    async def heed_routers(self) -> list[str]:
+        self.asked.append("heed routers")
+        return list(self.ending)
+
+    async def one_is_calm(self, names: Collection[str]) -> None:
+        await self.calm.wait()
 
     def is_up(self, name: str) -> bool:
         return name in self.up or name in self.ending
@@ -79,13 +90,13 @@ class Stage:
 
     async def restarts(self) -> list[tuple[str, ...]]:
         async with anyio.create_task_group() as tasks:
-            return self._changes(tasks).restarts(differences(self.running(), self.file))
+            return self.changes(tasks).restarts(differences(self.running(), self.file))
 
     async def rolled(self, name: str) -> Applied:
         async with anyio.create_task_group() as tasks:
-            return await self._changes(tasks).roll(name, "anna", 30.0)
+            return await self.changes(tasks).roll(name, "anna", 30.0)
 
-    def _changes(self, tasks: anyio.abc.TaskGroup) -> Changes:
+    def changes(self, tasks: anyio.abc.TaskGroup) -> Changes:
         roster = cast("Roster", cast("Any", self.servers))
         changes = ReadChanges(roster, self.running, "", tasks, lambda: ties(self.file))
         changes.file = self.file
@@ -125,3 +136,18 @@ async def test_the_change_of_one_that_people_are_ending_restarts_nobody() -> Non
     servers = Servers(("b",), "a", "b", ending=("a",))
     await Stage(servers, "a", "b", together=("a", "b")).rolled("a")
     assert servers.asked == ["replace a by a restart of it alone"]
+
+
+async def test_a_change_does_not_wait_for_who_is_ending_to_know_its_routers() -> None:
+    """A drain may take hours: its core is told when it is over, and nobody asks again afterwards."""
+    servers = Servers(("a",), "a", ending=("a",))
+    stage = Stage(servers, "b", "c")
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            changes = stage.changes(tasks)
+            await changes.add("b", "anna")
+            await changes.add("c", "anna")
+            assert servers.asked == ["start b", "heed routers", "start c", "heed routers"]
+            servers.ending = ()
+            servers.calm.set()
+    assert servers.asked[4:] == ["heed routers"]
