@@ -9,9 +9,10 @@ import msgspec
 
 from supervisor.api.control import Clock
 from supervisor.api.retelling import Failure, cause_of, end_of, mention, retell
-from supervisor.api.words import describe, ended_in, since, state_of, with_name
+from supervisor.api.words import describe, ended_in, since, state_of
 from supervisor.core.lifecycle import GIVEN_UP
 from supervisor.core.outlook import SERVING, stands_still
+from supervisor.core.remedy import with_name
 from supervisor.snapshot import FacetView, IncidentView, ServerSnapshot, StartupView, VoteView
 from supervisor.units import format_duration
 

@@ -27,7 +27,6 @@ class State(enum.IntEnum):
 
 UP = (State.STARTING, State.RUNNING, State.BACKOFF)
 _COUNT = re.compile(r"; restart (\d+)$")  # with which the reason of a pause ends
-_COMMAND = re.compile(r"\b(sglctl [a-z]+) NAME\b")
 SIGNALABLE = (State.STARTING, State.RUNNING, State.STOPPING)
 
 
@@ -220,11 +219,6 @@ def _stop_time(snapshot: ServerSnapshot, clock: Clock) -> str:
     """supervisord's form, in the daemon's time zone: "Nov 29 01:10 PM"."""
     moment = snapshot.exit.at if snapshot.exit is not None else snapshot.lifecycle.since
     return time.strftime("%b %d %I:%M %p", time.localtime(clock.wall_of(moment)))
-
-
-def with_name(advice: str, name: str) -> str:
-    """Advice that names our own commands, for one server: they can be copied as they stand."""
-    return _COMMAND.sub(lambda found: f"{found[1]} {name}", advice)
 
 
 def since(moment: float, clock: Clock) -> str:

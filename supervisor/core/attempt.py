@@ -13,6 +13,7 @@ from supervisor.core.log.figures import count_of
 from supervisor.core.patience import Patience
 from supervisor.core.probing import ProbePlan
 from supervisor.core.progress import Advance, Movement, PhaseTracker
+from supervisor.core.remedy import with_name
 from supervisor.core.serving import Facts, Judgement, judge
 from supervisor.core.settings import Settings
 from supervisor.core.stopclock import StopClock
@@ -266,7 +267,8 @@ class Attempt:
             alone=self._alone,
             asked=self.asked,
         )
-        self.diagnosis = end_cause(self._finder, self._profile, end)
+        told = end_cause(self._finder, self._profile, end)
+        self.diagnosis = replace(told, remedy=with_name(told.remedy, self._settings.name))
         return self.diagnosis
 
     def incident(self, now: float, decision: str) -> IncidentView:

@@ -9,6 +9,7 @@ from supervisor.core.log.figures import amount_of
 from supervisor.events import LineMatched
 from supervisor.profile import Cause, Profile
 
+_COMMAND = re.compile(r"\b(sglctl [a-z]+) NAME\b")
 _SIZE = re.compile(r"([\d.]+) ?([KMGT])(?:i?B)")
 _HOLDER = re.compile(r"Process \d+ has ([\d.]+ [KMGT]iB) memory in use")
 _OWN = re.compile(r"this process has ([\d.]+ [KMGT]iB) memory in use")
@@ -18,6 +19,11 @@ _HELD = 0.2  # of a GPU's memory is held by others
 _OOM_CAUSES = frozenset({"gpu-oom-weights", "gpu-oom-kv-pool", "gpu-oom-graph-capture", "gpu-oom-runtime"})
 _OCCUPIED_CAUSE = "gpu-memory-occupied"
 _EVERY_START = "It came before anything was served, so it comes back with every start."
+
+
+def with_name(advice: str, name: str) -> str:
+    """Advice that names our own commands, for one server: they can be copied as they stand."""
+    return _COMMAND.sub(lambda found: f"{found[1]} {name}", advice)
 
 
 class Figures:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from supervisor.api.control import Clock
-from supervisor.api.words import with_name
+from supervisor.core.remedy import with_name
 from supervisor.snapshot import IncidentView, ServerSnapshot
 from supervisor.units import format_duration
 from supervisor.web.markup import Html, tag

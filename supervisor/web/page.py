@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from supervisor.api.control import Clock
-from supervisor.api.words import under_way_since, with_name
+from supervisor.api.words import under_way_since
 from supervisor.core.gpus.views import GpusView
 from supervisor.core.lifecycle import GIVEN_UP
+from supervisor.core.remedy import with_name
 from supervisor.snapshot import ServerSnapshot
 from supervisor.web import gpus, servers
 from supervisor.web.markup import Child, Html, tag

@@ -185,6 +185,15 @@ def test_whom_the_survivors_miss_may_be_of_another_node(more: tuple[str, ...], c
     assert one.conclude(6.0).cause == cause
 
 
+def test_what_is_to_be_typed_is_told_with_the_servers_name_wherever_the_cause_is_told() -> None:
+    """Hooks, webhooks, events and the journal have no other place to learn it from."""
+    one = attempt()
+    one.end(EndKind.STALL, "stalled: no token for 300 s")
+    remedy = one.conclude(10.0).remedy
+    assert "sglctl" in remedy
+    assert "NAME" not in remedy
+
+
 def test_a_report_of_the_kernel_that_names_a_process_outweighs_one_that_does_not() -> None:
     named, nameless = e.HostOomKilled(1, 7, "python", "kernel log"), e.HostOomKilled(1, source="memory.events")
     other = e.HostOomKilled(1, 8, "python", "kernel log")
