@@ -101,11 +101,11 @@ def _warnings(snapshot: ServerSnapshot, clock: Clock) -> Iterator[Html]:
     """Of one that may need somebody soon, or has been forgotten."""
     name, state = snapshot.name, snapshot.lifecycle.value
     if state == "starting" and servers.deadline_share(snapshot, clock) >= servers.NEAR:
-        yield _alarm("warning", name, "is called stalled in ", until(snapshot.deadline or 0.0, clock))
+        yield _alarm("warning", name, "is called stalled in ", until(snapshot.deadline or 0.0, clock), *_more(name))
     elif servers.state_word(snapshot) == "not ready" and not servers.is_stalled(snapshot):
-        yield _alarm("warning", name, f"runs and takes no requests ({snapshot.verdict.value})")
+        yield _alarm("warning", name, f"runs and takes no requests ({snapshot.verdict.value})", *_more(name))
     elif snapshot.healthy and snapshot.verdict.value == "degraded":
-        yield _alarm("warning", name, "serves, and is degraded: ", tag("code", f"sglctl why {name}"), " tells more")
+        yield _alarm("warning", name, "serves, and is degraded", *_more(name))
     elif servers.state_word(snapshot) == "checking" and snapshot.goal == "up" and _looks_long(snapshot, clock):
         since_ = since(under_way_since(snapshot), clock)
         why = tag("code", f"sglctl why {name}")
@@ -134,7 +134,12 @@ def _stalled(snapshot: ServerSnapshot) -> list[Child]:
     """Where, as far as the start tells."""
     where = f"stalled in {snapshot.start.phase}" if snapshot.start and snapshot.ready_since is None else "stalled"
     laggard = f": {snapshot.start.laggard}" if snapshot.start and snapshot.start.laggard else ""
-    return [f"{where}{laggard}"]
+    return [f"{where}{laggard}", *_more(snapshot.name)]
+
+
+def _more(name: str) -> tuple[Child, ...]:
+    """The next command."""
+    return "; more tells ", tag("code", f"sglctl why {name}")
 
 
 def _alarm(kind: str, name: str, *words: Child) -> Html:

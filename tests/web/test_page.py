@@ -85,7 +85,7 @@ def test_a_paused_server_that_is_down_and_a_degraded_one_that_serves_are_not_for
     for quiet in (msgspec.structs.replace(down, goal="down"), fleet.running(maintenance=paused)):
         assert "it starts with" not in text(page(quiet))
     degraded = fleet.running(verdict=FacetView("degraded", fleet.NOW - 5, "user text"))
-    assert "serves, and is degraded: sglctl why qwen3-32b tells more" in text(page(degraded))
+    assert "serves, and is degraded; more tells sglctl why qwen3-32b" in text(page(degraded))
     assert "user text" not in text(page(degraded))
 
 
@@ -143,6 +143,7 @@ def test_the_worst_of_a_bad_night_comes_first() -> None:
     assert f"{crowd.LONG} stalled in verify-graph: TP3 still in verify-graph" in told
     assert "embeddings runs and takes no requests (degraded)" in told
     assert "The GPUs have not been seen for 15 m" in told
+    assert alarms.count("<code>sglctl ") >= alarms.count('href="#server-'), "each leads to the next command"
 
 
 def test_a_stalled_attempt_is_called_stalled_while_it_is_ended() -> None:
