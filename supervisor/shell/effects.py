@@ -29,6 +29,7 @@ from supervisor.actions import (
 )
 from supervisor.config import EnvironmentRefusedError, ServerConfig, started_with
 from supervisor.core.desk import REPLY_SLACK_S
+from supervisor.core.lifecycle import State
 from supervisor.core.settings import Settings
 from supervisor.edge import evidence
 from supervisor.edge.process import SpawnPlan, Tree, spawn
@@ -68,6 +69,7 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal
 _RECALL_LIMIT_S = 1.0
 _PRUNE_LIMIT_S = 60.0
 _NOTE_LIMIT_S = 5.0  # for the disks that a start needs; its log's is asked with the same patience at the spawn
+_DECISION_LIMIT_S = 0.1
 _FREEZE_LIMIT_S = 2.0  # one stuck in the kernel never freezes, and is killed all the same as far as it goes
 _planning, _recalling, _pruning = Threads("the disk", 32), Threads("a process", 32), Threads("the disk of the evidence")
 
@@ -86,7 +88,10 @@ class Effects:
         post: Callable[[AnyEvent], Awaitable[None]],
         snapshot: Callable[[], ServerSnapshot],
         report_bug: Report,
+        *,
+        decision_limit_s: float = _DECISION_LIMIT_S,
     ) -> None:
+        self._decision_limit_s = decision_limit_s
         self._config = config
         self._settings = settings
         self._profile = profile
@@ -298,7 +303,7 @@ class Effects:
             await guarded(self._report_bug, "reading the log's last words", self._feed.drain)
         tree.close()
         if tree.cgroup:
-            await anyio.to_thread.run_sync(tree.cgroup.remove)
+            tree.cgroup.remove()
         self._forget_tree()
         self._host.store.forget(tree.marker)
         self._tree = self._feed = self._watch = None
@@ -358,5 +363,13 @@ class Effects:
         log_path = str(self._host.log_path(self._settings.name, action.attempt))
         facts = self._dossier.facts(action, self._snapshot(), subjects, log_path, self._host.devices.view())
         bundle = self._host.evidence_dir / self._settings.name / f"{action.attempt:06d}"
+        await self._decided()
         left_s = max(1.0, action.limit_s - (clock.monotonic() - began))
         await self._post(await evidence.keep(msgspec.structs.replace(action, limit_s=left_s), str(bundle), facts))
+
+    async def _decided(self) -> None:
+        """Where no process is left whose state could change, what follows is decided first: mostly in milliseconds."""
+        seen = -1
+        with anyio.move_on_after(self._decision_limit_s):
+            while self._snapshot().lifecycle.value == State.RECLAIMING:
+                seen = await self._host.hub.changed(seen)

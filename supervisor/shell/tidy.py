@@ -40,16 +40,16 @@ async def tidy(
 
 async def _looked_up(user: str | None, limit_s: float) -> int | None:
     """None as well when the name is looked up over a network that does not answer: the end of a tree is not held up."""
+    if not user:
+        return os.geteuid()
     try:
-        return await _lookups.run(_owner, user, limit_s=limit_s, thing=user or "")
+        return await _lookups.run(_owner, user, limit_s=limit_s, thing=user)
     except TimeoutError:
         log.warning("leftover files stay", problem=f"user {user} cannot be looked up in time")
         return None
 
 
-def _owner(user: str | None) -> int | None:
-    if not user:
-        return os.geteuid()
+def _owner(user: str) -> int | None:
     try:
         return pwd.getpwnam(user).pw_uid
     except KeyError:

@@ -56,9 +56,10 @@ class Stage:
         self.told: list[AnyEvent] = []
         self.hub = Hub()
         self.meanwhile: Callable[[], None] = lambda: None  # is called when something is told
+        self.lifecycle = "starting"
         self._directory = directory
 
-    def hands(self, tasks: anyio.abc.TaskGroup) -> Effects:
+    def hands(self, tasks: anyio.abc.TaskGroup, decision_limit_s: float = 0.0) -> Effects:
         profile = load_profile("sglang")
         config = ServerConfig("kimi", command=("/bin/true",))
         hooks = SimpleNamespace(of=lambda _: (), outputs=None)
@@ -87,8 +88,9 @@ class Stage:
             cast(Host, host),
             tasks,
             self._tell,
-            lambda: made.snapshot("kimi"),
+            lambda: made.snapshot("kimi", self.lifecycle),
             self._bug,
+            decision_limit_s=decision_limit_s,
         )
 
     async def _tell(self, event: AnyEvent) -> None:
@@ -143,3 +145,23 @@ async def test_evidence_is_being_kept_from_the_moment_it_is_asked_for_until_that
     assert isinstance(kept, EvidenceKept)
     assert Path(kept.path, "manifest.json").is_file()
     assert seen == [False, True, True, False]
+
+
+async def test_what_follows_an_end_is_decided_before_its_evidence_is_written(stage: Stage) -> None:
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            stage.lifecycle = "reclaiming"
+            stage.hands(tasks, decision_limit_s=60.0).carry(KeepEvidence(1, "exited with status 2", 5.0))
+            await anyio.wait_all_tasks_blocked()
+            assert not stage.told
+            stage.lifecycle = "starting"
+            stage.hub.publish()
+    assert isinstance(stage.told[0], EvidenceKept)
+
+
+async def test_evidence_does_not_wait_long_for_devices_that_somebody_has(stage: Stage) -> None:
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            stage.lifecycle = "reclaiming"
+            stage.hands(tasks, decision_limit_s=0.01).carry(KeepEvidence(1, "exited with status 2", 5.0))
+    assert isinstance(stage.told[0], EvidenceKept)
