@@ -129,12 +129,16 @@ class RouterKeeper:
             self._failures, self._offered = 0, {}
         await self.look()
 
-    async def dissolve(self, doors: Doors, *, quiet: bool) -> str:
+    def keep(self, doors: Doors) -> None:
+        """It has no table any more; until it is dissolved, it goes on with those that it has had."""
+        self._doors = doors
+
+    async def dissolve(self, *, quiet: bool) -> str:
         """Take all that is ours out of the router, and end; why it has not let go in time, "" when it has.
 
-        `doors` are those that it has had. `quiet`: another one of its name tells how servers stand with it.
+        `quiet`: another one of its name tells how servers stand with it.
         """
-        self._doors, self._parting = doors, True
+        self._parting = True
         self._tell = (lambda *_: None) if quiet else self._tell
         with anyio.move_on_after(self.config.leave_limit_s) as limit:
             await self._recall()

@@ -38,11 +38,10 @@ class Ground(NamedTuple):
 
 
 class Parting(NamedTuple):
-    """A keeper that has no table any more, or whose table is that of another place; and whom it has had."""
+    """A keeper that has no table any more, or whose table is that of another place."""
 
     keeper: RouterKeeper
     client: httpx.AsyncClient | None
-    doors: Doors
 
 
 class Routing:
@@ -142,8 +141,9 @@ class Routing:
 
     def _part(self, name: str) -> Parting:
         del self.configs[name]
-        doors = self._doors_among(self._servers.pop(name))
-        return Parting(self.keepers.pop(name), self._clients.pop(name), doors)
+        keeper = self.keepers.pop(name)
+        keeper.keep(self._doors_among(self._servers.pop(name)))  # it looks on while others are told of those who come
+        return Parting(keeper, self._clients.pop(name))
 
     async def _come(self, name: str, config: Config) -> str:
         """One that is new, or has another table: what it says to that, "" when all is well, or when there is none."""
@@ -171,7 +171,7 @@ class Routing:
 
     async def _leave(self, one: Parting, told: dict[str, str]) -> None:
         name = one.keeper.config.name
-        problem = await one.keeper.dissolve(one.doors, quiet=name in self.keepers)
+        problem = await one.keeper.dissolve(quiet=name in self.keepers)
         told[name] = "; ".join(filter(None, (told[name], problem)))
         await self._gone(one, forget=not problem)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -375,6 +376,28 @@ async def test_a_router_that_moves_has_its_servers_there_before_they_leave_the_o
             assert await site.update(front=gateway(after)) == [Applied("front", "changed")]
             await site.until("a", "joined")
     assert (old.workers, set(new.workers), joined_before_it_left) == ({}, {a}, True)
+
+
+async def test_nobody_leaves_a_router_that_goes_while_the_one_that_comes_is_slow_to_answer(tmp_path: Path) -> None:
+    old = FakeGateway()
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        after = f"http://127.0.0.1:{mute.getsockname()[1]}"
+        async with listening(old) as before:
+            site = Site(tmp_path, front=gateway(before, period_s=0.05))
+            site.has("a")
+            async with site.running() as routing:
+                await site.until("a", "joined")
+                told_first: list[bool] = []
+                leave = old.handle
+
+                def handle(request: bytes) -> bytes:
+                    if request.startswith(b"DELETE"):
+                        told_first.append(routing.keepers["lb"].trouble != "")
+                    return leave(request)
+
+                old.handle = handle  # type: ignore[method-assign]
+                await site.update(lb=replace(gateway(after, timeout_s=0.5), name="lb"))
+    assert (old.workers, told_first) == ({}, [True])
 
 
 async def test_a_router_of_another_name_keeps_its_servers_and_takes_out_who_was_registered_there(
