@@ -220,6 +220,20 @@ def test_an_oom_kill_counts_for_minutes_and_not_for_hours() -> None:
         assert one.conclude(9000.0 + later).cause == cause
 
 
+@pytest.mark.parametrize("signal", [1, 6, 9, 10, 11])
+def test_whoever_ends_by_a_signal_that_people_had_us_send_has_not_crashed(signal: int) -> None:
+    causes = []
+    for asked in (True, False):
+        one = attempt()
+        if asked:
+            one.asked_signal(e.SignalRequested("uid 0", signal))
+        one.exited(e.Exited(1, -signal), 6.0)
+        one.end(EndKind.EXIT, "the leader exited")
+        causes.append(one.conclude(6.0).cause)
+    assert causes[0] == "external-termination"
+    assert causes[1] != "external-termination"
+
+
 def test_a_signal_that_we_were_asked_for_is_not_somebody_elses() -> None:
     """What the log then says of it is its echo."""
     for asked, cause in ((True, "external-termination"), (False, "external-termination")):

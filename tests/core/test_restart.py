@@ -54,6 +54,15 @@ def test_failures_older_than_the_window_cost_nothing() -> None:
     assert it.remaining(200.0) == 1
 
 
+def test_a_mates_failure_is_charged_like_ones_own() -> None:
+    it = book(budget=2)
+    it.charge(0.0)
+    assert (it.remaining(1.0), it.total) == (1, 1)
+    it.charge(1.0)
+    assert it.decide(ending(at=2.0)).next is Next.FATAL
+    assert it.remaining(4000.0) == 2
+
+
 def test_jitter_is_the_same_for_the_same_attempt_and_differs_between_servers() -> None:
     a, b = RestartBook("a", SETTINGS), RestartBook("b", SETTINGS)
     assert a.delay_s(3) == RestartBook("a", SETTINGS).delay_s(3)
