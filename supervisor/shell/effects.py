@@ -28,10 +28,7 @@ from supervisor.actions import (
     Spawn,
 )
 from supervisor.config import EnvironmentRefusedError, ServerConfig, started_with
-from supervisor.core.desk import REPLY_SLACK_S
-from supervisor.core.lifecycle import State
 from supervisor.core.settings import Settings
-from supervisor.edge import evidence
 from supervisor.edge.process import SpawnPlan, Tree, spawn
 from supervisor.events import (
     AnyEvent,
@@ -45,13 +42,13 @@ from supervisor.events import (
     TreeEmptied,
 )
 from supervisor.profile import CommandFacts, Profile, api_key
-from supervisor.shell import clock
 from supervisor.shell.asking import Asker
 from supervisor.shell.dossier import Dossier
 from supervisor.shell.gate import Gate
 from supervisor.shell.guard import Report, guarded
 from supervisor.shell.history import COST as LESSON_COST
 from supervisor.shell.host import Host
+from supervisor.shell.keeper import DECISION_LIMIT_S, EvidenceKeeper
 from supervisor.shell.logfeed import LogFeed
 from supervisor.shell.oomcount import OomCount
 from supervisor.shell.plan import not_prepared, planned
@@ -66,12 +63,9 @@ from supervisor.threads import Threads
 _EXIT_NEWS_S = 2.0
 _KILL_LIMIT_S = 20.0
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal.SIGHUP)
-_RECALL_LIMIT_S = 1.0
-_PRUNE_LIMIT_S = 60.0
 _NOTE_LIMIT_S = 5.0  # for the disks that a start needs; its log's is asked with the same patience at the spawn
-_DECISION_LIMIT_S = 0.1
 _FREEZE_LIMIT_S = 2.0  # one stuck in the kernel never freezes, and is killed all the same as far as it goes
-_planning, _recalling, _pruning = Threads("the disk", 32), Threads("a process", 32), Threads("the disk of the evidence")
+_planning = Threads("the disk", 32)
 
 
 class Effects:
@@ -89,9 +83,8 @@ class Effects:
         snapshot: Callable[[], ServerSnapshot],
         report_bug: Report,
         *,
-        decision_limit_s: float = _DECISION_LIMIT_S,
+        decision_limit_s: float = DECISION_LIMIT_S,
     ) -> None:
-        self._decision_limit_s = decision_limit_s
         self._config = config
         self._settings = settings
         self._profile = profile
@@ -103,10 +96,10 @@ class Effects:
         self._report_bug = report_bug
         self._tree: Tree | None = None
         self._spawning = 0  # the attempt whose tree is being made
-        self._bundles = 0  # of evidence, that are being written
         self._feed: LogFeed | None = None
         self._watch: ServerWatch | None = None
         self._dossier = Dossier(config, profile)
+        self._keeper = EvidenceKeeper(config.name, host, self._dossier, post, snapshot, decision_limit_s)
         self._exit_posted = anyio.Event()
         self._asker = Asker(config, settings, profile, facts, host.prober)
         self._ooms = OomCount(host)
@@ -126,7 +119,7 @@ class Effects:
     @property
     def keeps_evidence(self) -> bool:
         """Whether evidence is being kept: a short while, and what is broken off is lost."""
-        return self._bundles > 0
+        return self._keeper.busy
 
     def carry(self, action: AnyAction) -> None:
         """Begin what the action asks for. Never waits."""
@@ -142,7 +135,7 @@ class Effects:
             case CheckDevices():
                 self._begin(self._check, action)
             case KeepEvidence():
-                self._bundles += 1  # from now: what comes next may look before the task has begun
+                self._keeper.asked()
                 self._begin(self._keep_evidence, action)
             case Remember():
                 self._begin(self._remember, action)
@@ -255,8 +248,8 @@ class Effects:
         await self._post(RoutersLeft(action.attempt, problem))
 
     async def _count_requests(self, action: CountRequests) -> None:
-        if self._watch is not None and self._tree is not None and self._tree.attempt == action.attempt:
-            await self._watch.count(action)
+        if (watch := self._watching(action.attempt)) is not None:
+            await watch.count(action)
         else:
             await self._post(RequestsCounted(action.attempt, None, "nobody watches it"))
 
@@ -339,37 +332,14 @@ class Effects:
             tree, self._settings, self._profile, self._facts, key, self._host, self._post, self._snapshot
         )
 
+    def _watching(self, attempt: int) -> ServerWatch | None:
+        """Who watches this attempt, while it lives."""
+        return self._watch if self._tree is not None and self._tree.attempt == attempt else None
+
     async def _ask_canary(self, action: AskCanary) -> None:
-        if self._watch is not None and self._tree is not None and self._tree.attempt == action.attempt:
-            await self._watch.ask(action)
+        if (watch := self._watching(action.attempt)) is not None:
+            await watch.ask(action)
 
     async def _keep_evidence(self, action: KeepEvidence) -> None:
-        try:
-            with anyio.move_on_after(action.limit_s + REPLY_SLACK_S):  # somebody may wait for us, whatever hangs
-                await self._bundle(action)
-        finally:
-            self._bundles -= 1
-            self._host.hub.publish()
-        with contextlib.suppress(TimeoutError):  # the next one removes what is too much
-            await _pruning.run(evidence.prune, str(self._host.evidence_dir), limit_s=_PRUNE_LIMIT_S)
-
-    async def _bundle(self, action: KeepEvidence) -> None:
-        began = clock.monotonic()
-        present = self._watch is not None and self._tree is not None and self._tree.attempt == action.attempt
-        subjects = await self._watch.subjects() if self._watch is not None and present else ()
-        with contextlib.suppress(TimeoutError):
-            pid, own = (self._tree.pid if self._tree else 0), self._host.environment
-            await _recalling.run(self._dossier.recall, pid, own, limit_s=_RECALL_LIMIT_S, thing=self._settings.name)
-        log_path = str(self._host.log_path(self._settings.name, action.attempt))
-        facts = self._dossier.facts(action, self._snapshot(), subjects, log_path, self._host.devices.view())
-        bundle = self._host.evidence_dir / self._settings.name / f"{action.attempt:06d}"
-        await self._decided()
-        left_s = max(1.0, action.limit_s - (clock.monotonic() - began))
-        await self._post(await evidence.keep(msgspec.structs.replace(action, limit_s=left_s), str(bundle), facts))
-
-    async def _decided(self) -> None:
-        """Where no process is left whose state could change, what follows is decided first: mostly in milliseconds."""
-        seen = -1
-        with anyio.move_on_after(self._decision_limit_s):
-            while self._snapshot().lifecycle.value == State.RECLAIMING:
-                seen = await self._host.hub.changed(seen)
+        pid = self._tree.pid if self._tree is not None else 0
+        await self._keeper.keep(action, self._watching(action.attempt), pid)
