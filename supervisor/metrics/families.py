@@ -78,7 +78,7 @@ HANGING = _gauge(
     "Calls to a disk, a user database or a process that were given up and have not come back, a thread each.",
 )
 JOURNAL_LOST = _counter("journal_rows_lost", "Rows of the journal that no disk has taken: what they said is lost.")
-JOURNAL_WRITTEN = _gauge("journal_written", "Whether the journal can be written; 0 while its disk refuses.")
+JOURNAL_WRITTEN = _gauge("journal_written", "Whether the journal can be written; 0 while its disk refuses or hangs.")
 DISK_FREE = _gauge("disk_free_bytes", "Space left for our files, looked at once a minute.", "use")
 DISK_SIZE = _gauge("disk_size_bytes", "Size of the file system of our files.", "use")
 ADOPTIONS = _counter("adoptions", "Servers of an earlier daemon: adopted alive, or gone meanwhile.", "result")

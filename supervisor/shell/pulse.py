@@ -60,11 +60,13 @@ class PulseKeeper:
         overdue_s: Callable[[], float],
         host: Callable[[], HostTraffic] = HostTraffic,
         writer: StateWriter | None = None,
+        period_s: float = PERIOD_S,
     ) -> None:
         self._path = state_dir / "tally.json"
         self._state_dir, self._log_dir = state_dir, log_dir
         self._writer = writer or StateWriter()
         self._looks = Threads("the disk", 2)
+        self._period_s = period_s
         self._overdue_s, self._host, self._host_stored = overdue_s, host, HostTraffic()
         self._shown = self._restored()
         self._tally = Tally(msgspec.convert(msgspec.to_builtins(self._shown), SavedTally))
@@ -158,8 +160,8 @@ class PulseKeeper:
             if beats % DISK_EVERY == 0:
                 await self._look_at_disks(configs())
             await self._look_at_logs(dict(readers()))
-            due = clock.monotonic() + PERIOD_S
-            await anyio.sleep(PERIOD_S)
+            due = clock.monotonic() + self._period_s
+            await anyio.sleep(self._period_s)
             self._lag_s = max(clock.monotonic() - due, self._lag_s * _WORST_KEPT)
             self._tell_of_journal(self._journal())
             self._tally.observe_gpus(gpus())

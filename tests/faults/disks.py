@@ -19,7 +19,7 @@ DAMAGED_AT_REST = ("journal.db", "servers/kimi.json", "tally.json", "devices.jso
 ENOUGH_CALLS = 120  # more than any restart was seen to need
 SLOW_CALL_MS = 100
 HANG_S = 12.0  # longer than the observer waits for any answer
-THREADS_MORE = 12  # the writers, evidence, a hook's output: one of each, however often they are asked for
+THREADS_MORE = 20  # the writers, evidence and what is idle: of each a few, however often it is asked for
 STEP = 1 if THOROUGH else 4
 
 
@@ -194,6 +194,8 @@ def hangs(scene: Scene) -> str:
         assert scene.starts("dies") == 1, "what could not be noted is not started"
         assert "cannot write" in scene.ctl("status").stderr
         assert "sglsup_state_written 0" in scene.metrics()
+        until(lambda: "sglsup_journal_written 0" in scene.metrics(), 20, "nor does the journal's")
+        assert "journal.db: the disk has not answered for" in scene.ctl("status").stderr
         assert scene.ctl("stop", "stays").returncode == 0, "stopping needs no disk"
         assert "has not answered" in scene.ctl("upgrade").stderr, "other code would go by what is on disk"
         until(lambda: time.monotonic() - begun > HANG_S, 2 * HANG_S, "a loop that waits for the disk would be told")
@@ -202,6 +204,8 @@ def hangs(scene: Scene) -> str:
         assert more <= THREADS_MORE, f"{more} threads more than before"
         disk.thaw()
         until(lambda: "sglsup_state_written 1" in scene.metrics(), 30, "all is written")
+        until(lambda: "sglsup_journal_written 1" in scene.metrics(), 30, "so is the journal")
+        assert "sglsup_journal_rows_lost_total 0" in scene.metrics()
         scene.is_running("dies", 60)
         assert scene.ctl("start", "stays", "--wait", "--timeout", "30s").returncode == 0
         disk.freeze()

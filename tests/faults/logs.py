@@ -121,7 +121,7 @@ def on_a_disk_that_hangs(scene: Scene) -> str:
         until(lambda: hanging_told(scene) == 0, 60, "all calls have come back")
         scene.end_inside(None)
     told = reason.replace(str(scene.root), "…")
-    return f"{TRIES} tries ({told}): {at_most - before} threads more than before; served when the disk was back"
+    return f"{TRIES} tries ({told}): {before} threads before, {at_most} then; served when the disk was back"
 
 
 def tried_in_vain(scene: Scene, times: int) -> bool:

@@ -157,11 +157,10 @@ async def _nobody(_: AnyEvent) -> None:
 
 
 async def test_a_journal_that_cannot_be_written_is_told_and_what_it_has_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("supervisor.shell.pulse.PERIOD_S", 0.01)
     states = [JournalState("/j", 0, 0, 9, "cannot write /j: full"), JournalState("/j", 12, 3, 0, "")]
-    one = keeper(tmp_path)
+    one = PulseKeeper(tmp_path, tmp_path / "log", lambda: 0.0, period_s=0.01)
     assert (one.pulse([]).journal_lost, one.pulse([]).journal_problem) == (0, "")
     async with asyncio.timeout(20), anyio.create_task_group() as tasks:
         tasks.start_soon(one.run, dict, lambda: ABSENT, dict, lambda: states[0])

@@ -8,6 +8,7 @@ be written is tried again and again. Readers see the newest rows from memory, wh
 from __future__ import annotations
 
 import contextlib
+import math
 import queue
 import sqlite3
 import threading
@@ -25,7 +26,7 @@ BATCH_ROWS = 2000
 
 
 class JournalState(msgspec.Struct, frozen=True):
-    """How the journal is doing: `problem` is "" while rows reach the disk."""
+    """How the journal is doing: `problem` is "" while rows reach the disk, or may in a moment."""
 
     path: str
     written: int
@@ -47,11 +48,13 @@ class Journal:
         memory_rows: int = 5_000,
         retry_s: float = 5.0,
         batch_s: float = 0.05,
+        hangs_s: float = 5.0,
     ) -> None:
         self._store = Store(path, retention)
         self._queue: queue.Queue[Entry | None] = queue.Queue(queue_rows)
         self._retry_s = retry_s
         self._batch_s = batch_s
+        self._hangs_s = hangs_s
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._readers = Threads("the disk of the journal", 8)
@@ -65,6 +68,7 @@ class Journal:
         self._lost = 0
         self._unreported = 0
         self._problem = ""
+        self._writing_since = math.inf  # a batch is on its way to the disk
 
     def __enter__(self) -> Self:
         self._last_id = self._store.last_id()
@@ -108,9 +112,15 @@ class Journal:
                 written=self._written,
                 lost=self._lost,
                 waiting=self._taken - self._settled,
-                problem=self._problem,
+                problem=self._problem or self._hangs(),
                 moved_aside=self._store.moved_aside,
             )
+
+    def _hangs(self) -> str:
+        hung_s = time.monotonic() - self._writing_since
+        if hung_s < self._hangs_s:
+            return ""
+        return f"cannot write {self._store.path}: the disk has not answered for {hung_s:.0f} s"
 
     async def flushed(self, limit_s: float = 5.0) -> bool:
         """Wait until every row appended so far is on disk (or lost). False when `limit_s` is over."""
@@ -171,9 +181,11 @@ class Journal:
     def _put(self, rows: list[Entry]) -> None:
         """Write the batch; try again while the disk refuses. Rows that come meanwhile fill the queue, then get lost."""
         while True:
+            self._writing_since = time.monotonic()
             try:
                 self._store.write(rows)
             except sqlite3.Error as problem:
+                self._writing_since = math.inf
                 if self._refused(rows, problem):
                     return
             else:
@@ -197,7 +209,7 @@ class Journal:
 
     def _accepted(self, rows: list[Entry]) -> None:
         with self._lock:
-            self._problem = ""
+            self._problem, self._writing_since = "", math.inf
             self._written += len(rows)
             self._settled += len(rows)
             self._lock.notify_all()

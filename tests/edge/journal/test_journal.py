@@ -167,6 +167,21 @@ async def test_closing_while_the_disk_refuses_is_bounded_and_counted(tmp_path: P
     assert book.state().lost == 5
 
 
+async def test_a_disk_that_hangs_is_told(tmp_path: Path) -> None:
+    """Another process that keeps the file locked stands for it: SQLite waits for that inside of its call."""
+    path = tmp_path / "journal.db"
+    with journal(path, hangs_s=0.1) as book:
+        add(book)
+        assert await book.flushed()
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            add(book)
+            await until(lambda: "the disk has not answered for" in book.state().problem)
+            other.execute("ROLLBACK")
+        assert await book.flushed(20)
+        assert (book.state().problem, book.state().lost) == ("", 0)
+
+
 @pytest.mark.parametrize("damage", [b"this is no database at all" * 100, b""], ids=["text", "empty"])
 async def test_a_file_that_is_no_database(tmp_path: Path, damage: bytes) -> None:
     (tmp_path / "j").write_bytes(damage)
