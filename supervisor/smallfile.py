@@ -45,10 +45,10 @@ def replace_bytes(path: Path, data: bytes, *, durable: bool = False, mode: int |
     new.replace(path)
 
 
-def replace_json(path: Path, value: object, *, durable: bool = False) -> None:
+def replace_json(path: Path, value: object) -> None:
     """The same for a value in JSON, whose directory is made when it is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace_bytes(path, msgspec.json.encode(value), durable=durable)
+    replace_bytes(path, msgspec.json.encode(value))
 
 
 def read_json(path: Path, expected: type[Value]) -> Value | None:

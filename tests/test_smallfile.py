@@ -9,9 +9,14 @@ from supervisor.smallfile import UnusableFileError, read_json, replace_bytes, re
 
 def test_a_value_comes_back(tmp_path):
     path = tmp_path / "made" / "on the way" / "kimi.json"
-    replace_json(path, {"a": 1}, durable=True)
+    replace_json(path, {"a": 1})
     assert read_json(path, dict[str, int]) == {"a": 1}
     assert os.listdir(path.parent) == ["kimi.json"]
+
+
+def test_what_has_to_outlive_the_machine_is_replaced_as_well(tmp_path):
+    replace_bytes(tmp_path / "tally.json", b"{}", durable=True)
+    assert read_json(tmp_path / "tally.json", dict[str, int]) == {}
 
 
 def test_no_file_is_no_value(tmp_path):

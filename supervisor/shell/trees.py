@@ -26,7 +26,10 @@ class TreeRecord(msgspec.Struct, frozen=True):
 
 
 class TreeStore:
-    """One small file a server in the state directory, replaced atomically, as fast as the disk is."""
+    """One small file a server in the state directory, replaced atomically. A spawn waits for it.
+
+    The page cache survives our own death, so there is no fsync: after a power cut no tree lives that a note could name.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -43,7 +46,7 @@ class TreeStore:
     ) -> None:
         """Note a tree. OSError when the state directory cannot be written."""
         record = TreeRecord(server, self._boot_id, marker, spawned, devices, recorder, started_with)
-        replace_json(self.path(server), record, durable=True)
+        replace_json(self.path(server), record)
 
     def remove(self, server: str) -> None:
         """The tree is proven empty: forget it, as far as the disk lets us."""
