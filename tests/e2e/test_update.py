@@ -82,6 +82,7 @@ def test_a_live_change_during_a_start_and_another_one_at_rest(host: Host) -> Non
     assert host.ctl("start", "--wait", "draft").returncode == 0
 
 
+@pytest.mark.slow
 def test_a_live_change_reaches_a_server_that_waits_for_somebody_elses_port(host: Host) -> None:
     port = host.fake("kimi")
     with socket.create_server(("127.0.0.1", port)):

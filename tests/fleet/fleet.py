@@ -143,7 +143,7 @@ class Fleet:
         self._die_after: int | None = None
         self._lost: set[str] = set()
         self._written: dict[str, SavedServer] = {}
-        self._returning: tuple[str, ...] = ()  # whom the daemon that has died was about to start again
+        self._returning: set[str] = set()  # whom a daemon that has died was about to start again
         self._at_once = 0
         self._second, self._steps = 0.0, 0
         self._daemon_starts()
@@ -548,7 +548,7 @@ class Fleet:
             self._die_after -= 1
 
     def _daemon_dies(self, away_s: float | None = None) -> None:
-        self._returning = tuple(self.shell.roster.returning)
+        self._returning |= set(self.shell.roster.returning)  # the next one may die before it has taken them up
         self.shell.end()
         self._life += 1
         self._attached = {}
@@ -660,6 +660,7 @@ class Fleet:
         last = self.host.disk.attempts.get(seat.name, 0)
         lives = tree is not None and tree.leader
         if saved is not None and saved.goal_up and seat.name in self._returning:
+            self._returning.discard(seat.name)
             seat.watch.returns()
         seat.watch.daemon_came_back(self.now, max(last, number), state, lives=lives)
         if tree is not None:
