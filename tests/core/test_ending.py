@@ -139,11 +139,10 @@ def test_while_it_is_being_ended_nobody_waits_for_its_start() -> None:
     world.until(30)
     assert world.facts_now.deadline is not None
     stopped = e.ProcessSample(4711, "T", "scheduler", "TP0")
-    for _ in range(2):
-        world.tell(e.TreeSampled(1, 0.0, 0, 0, processes=(stopped,)))
-        world.until(world.now + CALM.serving.stopped_s + 1)
     world.tell(e.TreeSampled(1, 0.0, 0, 0, processes=(stopped,)))
-    assert (world.state, world.facts_now.deadline) == (State.STOPPING, None)
+    world.until(world.now + CALM.serving.stopped_s + 1)
+    world.tell(e.TreeSampled(1, 0.0, 0, 0, processes=(stopped,)))
+    assert (world.facts_now.stop_stage, world.facts_now.deadline) == ("evidence", None)
     other = World(CALM)
     other.silent |= {a.Spawn, a.KillTree}
     other.start()
