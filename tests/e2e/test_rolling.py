@@ -69,6 +69,28 @@ def test_a_rolling_restart_under_load_fails_no_request(
 
 
 @pytest.mark.slow
+def test_a_table_of_another_name_fails_no_request_and_one_that_is_gone_lets_go(
+    host: Host, pair: dict[str, str]
+) -> None:
+    with RealRouter(host) as router:
+        configure(host, front=gateway(router))
+        host.start()
+        serving(host, router, pair)
+        with Load(router.url, tokens=TOKENS) as load:
+            until(lambda: load.answered > 20, 30, "requests are answered")
+            configure(host, lb=gateway(router, leave_limit="20s"))
+            assert host.ctl("update").stdout == "router front: removed\nrouter lb: added\n"
+            after = load.answered
+            until(lambda: load.answered > after + 20, 30, "requests are answered afterwards")
+        assert load.failures == []
+        assert router.workers() == set(pair.values())
+        configure(host)
+        assert host.ctl("update").stdout == "router lb: removed\n"
+        assert router.workers() == set()
+        assert [host.show(name)["attempt"] for name in pair] == [1, 1]
+
+
+@pytest.mark.slow
 def test_a_router_that_is_killed_has_its_servers_back_and_keeps_those_of_others(
     host: Host, pair: dict[str, str]
 ) -> None:
