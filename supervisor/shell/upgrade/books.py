@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 
-import anyio.to_thread
 import msgspec
 
 from supervisor import __version__
@@ -17,6 +15,9 @@ from supervisor.config import Config, ConfigFile
 from supervisor.shell.sockets import ListenProblem, explained, give_up, open_beforehand
 from supervisor.shell.upgrade.handover import Handover, Passed, Unheard, execute
 from supervisor.shell.upgrade.trial import tried
+from supervisor.threads import Threads
+
+_FOLDER_LIMIT_S = 5.0
 
 
 class Prospect(msgspec.Struct, frozen=True):
@@ -27,11 +28,25 @@ class Prospect(msgspec.Struct, frozen=True):
     config: Config = Config()
 
 
+def _made(folder: str) -> None:
+    os.makedirs(folder, 0o750, exist_ok=True)
+
+
 class Upgrades:
     """`command` is what is executed, () where nothing can be; `received` what the code before has left."""
 
-    def __init__(self, command: Sequence[str] = (), received: Handover | None = None) -> None:
+    def __init__(
+        self,
+        command: Sequence[str] = (),
+        received: Handover | None = None,
+        make: Callable[[str], None] = _made,
+        folder_limit_s: float = _FOLDER_LIMIT_S,
+    ) -> None:
+        """`make` makes a directory that is not there."""
         self._command = command
+        self._make = make
+        self._folder_limit_s = folder_limit_s
+        self._disk = Threads("its disk")
         self.received = received
         self.next: Handover | None = None
         self.unheard = Unheard()
@@ -62,7 +77,8 @@ class Upgrades:
             before = await look()
             _refuse(before.obstacle)
             after = await tried(self._command, os.environ)
-            now = await look()
+            await self._place(before.config.daemon.log_dir)
+            now = await look()  # after all that takes time: a daemon that was asked to end meanwhile ends
             _refuse(now.obstacle)
             if now.files != before.files:
                 _refuse("the file was changed while the new code was tried with it; try again")
@@ -71,6 +87,13 @@ class Upgrades:
             self._trying = False
         self.next = Handover(number=self.number + 1, before=__version__, by=by, sockets=sockets, files=now.files)
         return Upgrading(__version__, after, self.number)
+
+    async def _place(self, folder: str) -> None:
+        """What the new code could not have, it is refused for, and the old code goes on."""
+        try:
+            await self._disk.run(self._make, folder, limit_s=self._folder_limit_s, thing=folder)
+        except OSError as problem:
+            _refuse(f"cannot make {folder}: {problem.strerror}; the old code goes on")
 
     def pack(self, events: tuple[EventRecord, ...]) -> None:
         """What `next` takes along beside the listeners, of which nobody who connects meanwhile is refused."""
@@ -85,12 +108,7 @@ class Upgrades:
 
 
 async def _passed(config: Config, bound: Sequence[Binding]) -> tuple[Passed, ...]:
-    """Before anything is given up: what the new code could not have, it is refused for, and the old code goes on."""
-    folder = config.daemon.log_dir
-    try:
-        await anyio.to_thread.run_sync(partial(os.makedirs, folder, 0o750, exist_ok=True))
-    except OSError as problem:
-        _refuse(f"cannot make {folder}: {problem.strerror}; the old code goes on")
+    """Before anything is given up, as `Upgrades._place`. It waits for nothing but the words of a refusal."""
     try:
         opened = open_beforehand(config.daemon, bound)
     except ListenProblem as problem:

@@ -4,6 +4,7 @@ import errno
 import os
 import socket
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -193,6 +194,22 @@ async def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("a file")
     with pytest.raises(UpgradeRefusedError, match=r"cannot make .*/log: .*; the old code goes on"):
         await Upgrades(shell("echo 2.0.0")).begin("me", where(tmp_path))
+
+
+async def test_a_folder_whose_disk_hangs_is_refused_and_an_end_meanwhile_stays_an_end(tmp_path: Path) -> None:
+    answers = threading.Event()
+
+    def make(_: str) -> None:
+        assert answers.wait(30)
+
+    upgrades = Upgrades(shell("echo 2.0.0"), make=make, folder_limit_s=0.1)
+    try:
+        for _ in range(2):  # the first one has not left anything under way
+            with pytest.raises(UpgradeRefusedError, match=r"cannot make .*/log: its disk has not answered"):
+                await upgrades.begin("me", where(tmp_path))
+    finally:
+        answers.set()
+    assert upgrades.next is None
 
 
 def test_this_interpreter_could_be_found_again() -> None:
