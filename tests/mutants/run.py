@@ -227,9 +227,11 @@ def make(module: ModuleType, mutant: Mutant) -> None:
         inner = (getattr(place, attribute, None) for attribute in ("fget", "__func__", "func", "__wrapped__"))
         place = next(one for one in inner if one is not None)
     place.__code__ = mutant.code
-    for one in vars(module).values():  # what tests had computed when they were collected
+    for called, one in vars(module).items():  # what tests had computed when they were collected
         if hasattr(one, "cache_clear"):
             one.cache_clear()
+        elif called == "_KEPT":
+            one.clear()
 
 
 class Child(msgspec.Struct, frozen=True):
