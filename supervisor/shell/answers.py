@@ -229,6 +229,8 @@ class Answers:
             return "the daemon ends"
         if problem := self._parts.pulse.state_problem:
             return f"{problem}: the new code would go by what is on disk"
+        if hangs := self._parts.pulse.hangs:
+            return f"{hangs}: the new code could not begin before that comes back"
         if self._parts.changes.busy:
             return "a change of the configuration is under way; try again when it is done"
         if self._parts.rolling.last is not None and self._parts.rolling.last.state is RollState.RUNNING:

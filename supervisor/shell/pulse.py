@@ -108,6 +108,11 @@ class PulseKeeper:
         """Why not all that the next daemon must know is on disk."""
         return self._writer.problem
 
+    @property
+    def hangs(self) -> str:
+        """What does not come back now, in words; "" for nothing."""
+        return _unanswered(hanging())
+
     def pulse(self, names: Collection[str]) -> Pulse:
         """Everything, of the servers that are configured; counters as of the last store."""
         lost = [one for one in hanging() if clock.monotonic() - one.since >= LOST_S]

@@ -19,6 +19,7 @@ import pytest
 import supervisor
 from tests.e2e import api
 from tests.e2e.host import BIN, Host, until
+from tests.e2e.router import configure
 from tests.faults.volume import Volume, missing_freezer
 
 both_ways = pytest.mark.parametrize("cgroups", ["auto", pytest.param("off", marks=pytest.mark.slow)], indirect=True)
@@ -194,6 +195,22 @@ def refusal(host: Host) -> str:
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
     return line.removeprefix("error: cannot upgrade: ").removesuffix("; the old code goes on")
+
+
+@pytest.mark.slow
+def test_nothing_is_executed_while_a_call_hangs_that_the_exec_would_wait_for(host: Host) -> None:
+    upstream = host.root / "kimi.conf"
+    os.mkfifo(new := host.root / f".{upstream.name}.new")  # whoever writes it waits for a reader
+    configure(host, lb={"kind": "nginx", "file": str(upstream), "reload": ["true"], "period": "1s"})
+    host.fake("kimi")
+    host.start()
+    until(lambda: "has not answered" in host.ctl("routers").stdout, 60, "the router's disk hangs")
+    said = refusal(host)
+    assert said.startswith(f"its disk ({upstream}) has not answered for "), said
+    assert said.endswith(": the new code could not begin before that comes back")
+    reader = os.open(new, os.O_RDONLY | os.O_NONBLOCK)
+    until(lambda: host.ctl("upgrade").returncode == 0, 60, "the disk is back")
+    os.close(reader)
 
 
 @pytest.mark.slow

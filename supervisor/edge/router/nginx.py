@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar, TypeVarTuple
 from urllib.parse import urlsplit
 
 import anyio
@@ -15,6 +15,9 @@ import msgspec
 from supervisor.edge.router.parts import Listed, Trouble, Worker
 from supervisor.smallfile import replace_bytes
 from supervisor.threads import Threads
+
+Arguments = TypeVarTuple("Arguments")
+Found = TypeVar("Found")
 
 _SERVER = re.compile(r"^\s*server\s+(\S+?)\s*;\s*#", re.MULTILINE)
 DISK_LIMIT_S = 5.0
@@ -57,7 +60,7 @@ class UpstreamFile:
     async def listed(self) -> Listed | Trouble:
         """Those in the file; nobody while there is none."""
         try:
-            text = await self._threads.run(_read, self._path, limit_s=self._limit_s)
+            text = await self._answer(_read, self._path)
         except (OSError, UnicodeError) as problem:
             return Trouble(f"cannot read {self._path}: {_why(problem)}")
         if self._owed is None:
@@ -72,12 +75,12 @@ class UpstreamFile:
             return listed
         urls = (listed.urls - {worker.url for worker in leaving}) | {worker.url for worker in joining}
         try:
-            before = await self._threads.run(_read, self._path, limit_s=self._limit_s)
+            before = await self._answer(_read, self._path)
             text = rendered(self._upstream, urls)
             if text == before and not self._owed:
                 return None
             self._owed = True
-            await self._threads.run(_write, self._path, text, limit_s=self._limit_s)
+            await self._answer(_write, self._path, text)
         except TimeoutError as problem:  # it may be written yet; as when whoever waits for us has left
             return Trouble(f"cannot write {self._path}: {_why(problem)}")
         except (OSError, UnicodeError) as problem:
@@ -102,9 +105,12 @@ class UpstreamFile:
     async def _put_back(self, before: str | None) -> bool:
         """When that fails, too, the file says what nginx may not have: a reload stays owed."""
         with anyio.CancelScope(shield=True), contextlib.suppress(OSError):
-            await self._threads.run(_put_back, self._path, before, limit_s=self._limit_s)
+            await self._answer(_put_back, self._path, before)
             return True
         return False
+
+    async def _answer(self, work: Callable[[*Arguments], Found], *arguments: *Arguments) -> Found:
+        return await self._threads.run(work, *arguments, limit_s=self._limit_s, thing=str(self._path))
 
 
 def rendered(upstream: str, urls: Sequence[str] | frozenset[str]) -> str:
