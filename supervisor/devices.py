@@ -32,10 +32,8 @@ class GpuProcess(msgspec.Struct, frozen=True):
 
 
 class RemappedRows(msgspec.Struct, frozen=True):
-    """Rows of memory that the GPU has replaced; `pending` waits for a reset, `failure` cannot be mended."""
+    """Rows of memory that the GPU has to replace: `pending` waits for a reset, `failure` cannot be mended."""
 
-    correctable: int = 0
-    uncorrectable: int = 0
     pending: bool = False
     failure: bool = False
 

@@ -76,7 +76,6 @@ class SavedServer(msgspec.Struct, frozen=True):
     paused: bool = False
     paused_reason: str = ""
     paused_since: float = 0.0
-    config_hash: str = ""
     drain: SavedDrain | None = None
     dirty: str = ""  # what the last look at the devices found wrong with them
     force: bool = False  # started in spite of what the preflight found

@@ -66,7 +66,7 @@ class Memory:
         self._claimer = claimer
         self._maintenance = maintenance
 
-    def save(self, boot_id: str, config_hash: str) -> SavedServer:
+    def save(self, boot_id: str) -> SavedServer:
         """Everything that the next daemon cannot find out by itself."""
         desk, lifecycle, paused = self._desk, self._desk.facets.view("lifecycle"), self._desk.facets.view(FACET)
         return SavedServer(
@@ -91,7 +91,6 @@ class Memory:
             paused=desk.paused,
             paused_reason=paused.reason,
             paused_since=paused.since,
-            config_hash=config_hash,
             dirty=self._claimer.dirty,
             force=self._claimer.force,
         )

@@ -49,7 +49,6 @@ def resolve(
         gpus=gpus or config.gpus.indices,
         model=facts.served_name or facts.model_path,
         model_path=facts.model_path,
-        autostart=config.autostart,
         deadlines=_deadlines(config, profile),
         readiness=_readiness(config, profile),
         stop=_stop(config, profile, leave_limit_s),

@@ -143,9 +143,9 @@ class Server:
 
     # --- across the daemon's own death ---------------------------------------------------------------------------
 
-    def save(self, boot_id: str, config_hash: str = "") -> SavedServer:
+    def save(self, boot_id: str) -> SavedServer:
         """What the next daemon needs to go on."""
-        return self._memory.save(boot_id, config_hash)
+        return self._memory.save(boot_id)
 
     def restore(self, saved: SavedServer, now: float, *, tree_lives: bool, ended: int | None = None) -> list[AnyAction]:
         """Take up what an earlier daemon of this boot left. `tree_lives`: processes of the attempt were found; else

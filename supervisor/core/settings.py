@@ -125,7 +125,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[int, ...] = ()
     model: str = ""  # the name under which it serves
     model_path: str = ""
-    autostart: bool = True
     deadlines: dict[str, PhaseLimit] = msgspec.field(default_factory=dict)
     default_limit: PhaseLimit = PhaseLimit(600.0, 3600.0)
     readiness: ReadinessSettings = ReadinessSettings()

@@ -18,7 +18,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from supervisor.actions import Announce, StartRecord
-from supervisor.config import ServerConfig, config_hash
+from supervisor.config import ServerConfig
 from supervisor.core.lifecycle import State
 from supervisor.core.memory import started_again
 from supervisor.core.resolve import resolve
@@ -159,7 +159,7 @@ class Roster:
             if self._calm(seat):
                 break  # nothing comes between this and the end of its tasks
         await self._vacate(seat)
-        await self._sit(config, Inheritance(self._saved(seat.loop.server, config), seat.tree), remembered)
+        await self._sit(config, Inheritance(self._saved(seat.loop.server), seat.tree), remembered)
 
     async def heed_routers(self) -> list[str]:
         """Have the cores know how long their routers may hold an end up. Who is at something now is named, and left."""
@@ -289,7 +289,7 @@ class Roster:
 
     def save(self) -> list[Change]:
         """Have it written down how every server is now."""
-        return [self._keep(self._record(seat.loop.server, seat.config)) for seat in self._seats.values()]
+        return [self._keep(self._record(seat.loop.server)) for seat in self._seats.values()]
 
     async def saved(self) -> None:
         """As `save`, and wait for the disk as long as it answers. What is missing then the writer's `problem` tells."""
@@ -309,24 +309,24 @@ class Roster:
         """A disk that refuses, or does not answer, costs the next daemon its memory: what was decided is done."""
         name = server.settings.name
         if name in self._seats:
-            await self._host.writer.tried(self._keep(self._record(server, self._seats[name].config)))
+            await self._host.writer.tried(self._keep(self._record(server)))
 
     def forget(self, name: str) -> None:
         """The next daemon starts the server as configured, whatever was asked of it last; its past stays known."""
         seat = self._seats[name]
-        leave = partial(self._states.leave, self._saved(seat.loop.server, seat.config))
+        leave = partial(self._states.leave, self._saved(seat.loop.server))
         self._host.writer.ask(self._states.path(name), leave, COST)
 
     def _keep(self, saved: SavedServer) -> Change:
         return self._host.writer.ask(self._states.path(saved.name), partial(self._states.put, saved), COST)
 
-    def _record(self, server: Server, config: ServerConfig) -> SavedServer:
+    def _record(self, server: Server) -> SavedServer:
         """As the next daemon is to find it."""
-        saved = self._saved(server, config)
+        saved = self._saved(server)
         again = "the daemon ended before what it was stopped for was done"
         return started_again(saved, again, clock.monotonic()) if saved.name in self.returning else saved
 
-    def _saved(self, server: Server, config: ServerConfig) -> SavedServer:
-        saved = server.save(self._states.boot_id, config_hash(config))
+    def _saved(self, server: Server) -> SavedServer:
+        saved = server.save(self._states.boot_id)
         at, devices = clock.now(), self._host.devices.leased(saved.name)
         return msgspec.structs.replace(saved, devices=devices, at=at.monotonic, wall=at.wall)

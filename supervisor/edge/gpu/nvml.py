@@ -197,9 +197,8 @@ class Device:
         return [name for bit, name in CLOCK_LIMITS.items() if reasons & bit]
 
     def _rows(self) -> dict[str, Any]:
-        correctable, uncorrectable, pending, failure = self._nvml.nvmlDeviceGetRemappedRows(self._handle)
-        counts = {"correctable": correctable, "uncorrectable": uncorrectable}
-        return {**counts, "pending": bool(pending), "failure": bool(failure)}
+        *_, pending, failure = self._nvml.nvmlDeviceGetRemappedRows(self._handle)
+        return {"pending": bool(pending), "failure": bool(failure)}
 
     def _recovery(self) -> str | None:
         field = self._nvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION

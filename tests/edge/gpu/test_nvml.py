@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from supervisor.devices import Gpu, GpuAbsent, GpuBlind, GpuProcess, GpuReport, GpuSample, XidSeen
+from supervisor.devices import Gpu, GpuAbsent, GpuBlind, GpuProcess, GpuReport, GpuSample, RemappedRows, XidSeen
 from supervisor.edge.gpu.nvml import INITIAL_PID_NAMESPACE, is_alive
 from tests.nvml.fake import (
     DRIVER_NOT_LOADED,
@@ -161,10 +161,7 @@ def test_health_fields_are_read(fake_nvml: FakeNvml, reader: Reader) -> None:
     seen = reader.gpu()
     assert (seen.ecc_volatile, seen.ecc_aggregate, seen.recovery) == (2, 7, "drain-and-reset")
     assert seen.clock_limits == ("hardware-slowdown", "hardware-thermal")
-    assert seen.rows is not None
-    assert (seen.rows.correctable, seen.rows.uncorrectable) == (1, 2)
-    assert seen.rows.pending
-    assert seen.rows.failure
+    assert seen.rows == RemappedRows(pending=True, failure=True)
 
 
 def test_a_recovery_action_of_a_newer_driver_keeps_its_number(fake_nvml: FakeNvml, reader: Reader) -> None:
