@@ -90,7 +90,7 @@ def test_other_rules_show_what_they_would_have_done(
     status, page, _ = replayed(capsys, night, "-c", config(tmp_path, "30s"))
     assert status == EXIT_DIFFERENT
     assert "  ~ " in page
-    assert "lifecycle stopping: now 69.8 s earlier: stalled in weights: no progress for 30 s" in page
+    assert "lifecycle stopping: now 70.0 s earlier: stalled in weights: no progress for 30 s" in page
     assert "→ ended now, not then" in page
     assert "attempt 2" in page
 
