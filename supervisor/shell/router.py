@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ log = structlog.get_logger()
 OFFER_AGAIN_S = 5.0  # an addition that a gateway has queued needs the server's answer first
 _SOON_S = 0.1
 _SOON_MAX_S = 1.0
+_HOW_LONG = re.compile(r"for \d+ s")  # a disk has not answered: that is news once
 _NOBODY = Listed(frozenset(), frozenset())
 
 
@@ -204,7 +206,7 @@ class RouterKeeper:
     def _note(self, listed: Listed | Trouble, trouble: Trouble | None, memberships: Mapping[str, Membership]) -> None:
         reason = trouble.reason if trouble is not None else ""
         reachable = isinstance(listed, Listed) and (listed.complete or trouble is None)
-        if (reachable, reason) != (self.reachable, self.trouble):
+        if reachable != self.reachable or _HOW_LONG.sub("", reason) != _HOW_LONG.sub("", self.trouble):
             say = log.info if trouble is None else log.warning
             say("router", router=self.config.name, reachable=reachable, problem=reason)
         self._listed = listed if isinstance(listed, Listed) else self._listed

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import anyio
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from supervisor.api.control import Applied
 from supervisor.config import Config, GroupConfig, RouterConfig, RouterKind, ServerConfig, differences
@@ -124,6 +125,23 @@ async def test_an_unreachable_router_is_told_of_and_tried_again(tmp_path: Path) 
             fake.answer = None
             await site.until("a", "joined")
             assert routing.missing("a") == ""
+
+
+async def test_trouble_that_goes_on_is_logged_once_however_long_it_is_said_to_last(tmp_path: Path) -> None:
+    class Slow(FakeGateway):
+        def handle(self, request: bytes) -> bytes:
+            self.asked.append("")
+            return response("500 Oops", f"the disk has not answered for {len(self.asked)} s".encode())
+
+    async with listening(fake := Slow()) as url:
+        site = Site(tmp_path, front=gateway(url, period_s=0.05))
+        site.has("a")
+        with capture_logs() as lines:
+            async with site.running():
+                with anyio.fail_after(LIMIT_S):
+                    while len(fake.asked) < 6:
+                        await anyio.sleep(0.01)
+    assert len([line for line in lines if line["event"] == "router" and line.get("problem")]) == 1
 
 
 async def test_a_stop_waits_for_the_confirmation_of_every_router(tmp_path: Path) -> None:
