@@ -15,7 +15,6 @@ from supervisor.config import (
     ConfigFile,
     Differences,
     GroupConfig,
-    RouterChange,
     ServerChange,
     ServerConfig,
     differences,
@@ -102,22 +101,21 @@ class Changes:
 
         `free_only`: one that the file has no more keeps its servers.
         """
-        found, applied, done = (await self.reread()).routers, list[Applied](), anyio.Event()
-        self._tasks.start_soon(self._rerouted, found, by, free_only, applied, done, name="changes of routers")
+        await self.reread()
+        applied, done = list[Applied](), anyio.Event()
+        self._tasks.start_soon(self._rerouted, by, free_only, applied, done, name="changes of routers")
         await done.wait()  # as long as routers take to answer and to let go, which their own limits bound
         return tuple(applied)
 
-    async def _rerouted(
-        self, found: Sequence[RouterChange], by: str, free_only: bool, applied: list[Applied], done: anyio.Event
-    ) -> None:
+    async def _rerouted(self, by: str, free_only: bool, applied: list[Applied], done: anyio.Event) -> None:
         """In a task of the daemon, as other changes."""
-        file = self.available
-        kept = [
-            one for one in found if free_only and one.kind == "disappeared" and not self._routing.keeps(one.name, file)
-        ]
         try:
             async with self._lock:
-                applied += await self._routing.change(file, [one for one in found if one not in kept])
+                file, routing = self.available, self._routing
+                found = differences(self._running(), file).routers  # now: another change may have come before this one
+                gone = [one for one in found if one.kind == "disappeared" and not routing.keeps(one.name, file)]
+                kept = gone if free_only else []
+                applied += await routing.change(file, [one for one in found if one not in kept])
                 await self._heed_routers()
             applied += [Applied(one.name, "skipped") for one in kept]
             for one in applied:

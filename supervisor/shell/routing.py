@@ -120,7 +120,8 @@ class Routing:
 
     def keeps(self, router: str, config: Config) -> bool:
         """Whether the router that is known by this name is one of `config`, perhaps by another name."""
-        return _place(self.configs[router]) in map(_place, config.routers.values())
+        known = self.configs.get(router)  # None: another change has let go of it meanwhile
+        return known is not None and _place(known) in map(_place, config.routers.values())
 
     async def change(self, config: Config, changes: Sequence[RouterChange]) -> list[Applied]:
         """Bring these tables into force; who comes goes first, so that servers are in one before they leave another."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import anyio
+from msgspec.structs import replace
 
 from supervisor.api.control import Applied
-from supervisor.config import Config, GroupConfig, ServerConfig, differences
+from supervisor.config import Config, GroupConfig, ServerConfig, differences, load
 from supervisor.config.groups import ties
 from supervisor.shell.changes import Changes
 from supervisor.shell.roster import Roster
+from supervisor.shell.routing import Routing
 
 
 class Servers:
@@ -151,3 +154,36 @@ async def test_a_change_does_not_wait_for_who_is_ending_to_know_its_routers() ->
             servers.ending = ()
             servers.calm.set()
     assert servers.asked[4:] == ["heed routers"]
+
+
+async def test_two_who_bring_the_same_routers_into_force_do_it_once(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    bare = f'[daemon]\nstate_dir = "{tmp_path}/st"\nlog_dir = "{tmp_path}/lg"\n[server.a]\ncommand = ["engine"]\n'
+    path.write_text(f'{bare}[router.lb]\nkind = "nginx"\nfile = "{tmp_path}/up.conf"\nreload = ["true"]\n')
+    routing, servers = Routing(), Servers((), "a")
+
+    def running() -> Config:
+        return replace(load(path), routers=dict(routing.configs))
+
+    async with AsyncExitStack() as stack, anyio.create_task_group() as tasks:
+        await routing.open(stack, dict, tmp_path / "routers", {"PATH": "/usr/bin:/bin"}, lambda *_: None)
+        roster = cast("Roster", cast("Any", servers))
+        changes = Changes(roster, running, str(path), tasks, dict, routing)
+
+        async def twice(*, free_only: bool) -> list[Applied]:
+            told: list[Applied] = []
+
+            async def once() -> None:
+                told.extend(await changes.reroute("anna", free_only=free_only))
+
+            with anyio.fail_after(20):
+                async with anyio.create_task_group() as both:
+                    both.start_soon(once)
+                    both.start_soon(once)
+            return told
+
+        assert await twice(free_only=True) == [Applied("lb", "added")]
+        path.write_text(bare)
+        assert await twice(free_only=True) == [Applied("lb", "skipped")] * 2
+        assert await twice(free_only=False) == [Applied("lb", "removed")]
+        assert (routing.configs, routing.keepers) == ({}, {})
