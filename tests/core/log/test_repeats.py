@@ -34,6 +34,27 @@ def test_then_one_a_second_is_told_with_how_many_were_not() -> None:
     assert (book.rest()[0].line, book.rest()) == (201, [])
 
 
+def test_what_was_held_back_is_told_when_its_second_is_over_while_others_go_on_talking() -> None:
+    book = repeats()
+    book.told([match(line) for line in range(BURST + 2)], 100.0)
+    assert book.told([match(50, "capture-bar")], 100.9) == [match(50, "capture-bar")]
+    told = book.told([match(60, "capture-bar")], 101.1)
+    assert [(one.line, one.fields.get(UNTOLD)) for one in told] == [(BURST + 1, "1"), (60, None)]
+
+
+def test_of_what_is_read_by_sample_the_newest_of_each_rank_is_told_once_a_second() -> None:
+    book = repeats()
+    batches = [LineMatched(1, line, "decode", rank) for line in range(10) for rank in ("TP0", "DP1 TP0")]
+    assert [(one.line, one.rank) for one in book.told(batches, 100.0)] == [(0, "TP0"), (0, "DP1 TP0")]
+    assert [one.line for one in book.told(batches, 100.5)] == []
+    assert [(one.line, one.fields) for one in book.told([], 101.0)] == [(9, {}), (9, {})]
+
+
+def test_any_number_of_ranks_that_a_log_makes_up_is_told_and_not_remembered() -> None:
+    lines = [LineMatched(1, line, "decode", f"TP{line}") for line in range(3000)]
+    assert repeats().told(lines, 100.0) == lines
+
+
 def test_the_newest_is_told_when_the_log_pauses_in_the_order_of_the_log() -> None:
     book = repeats()
     for rule in ("traceback", "another"):
