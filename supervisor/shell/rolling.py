@@ -132,6 +132,7 @@ class Rolling:
 
     async def _restart(self, member: Member, roll: Roll) -> str:
         """Why nobody is to follow, "" when the next may."""
+        await self._returned(member.name)
         snapshot = self._snapshot(member.name)
         if snapshot is None:
             return self._failed(member.name, "there is no such server any more")
@@ -164,6 +165,11 @@ class Rolling:
             if _attempt(self._snapshot(name)) == member.attempt:
                 return member
 
+    async def _returned(self, name: str) -> None:
+        """Whom an update has end only to start again nobody wants down; until then its own deadlines bound it."""
+        while name in self._roster.returning and not self._is_cancelled():
+            await self._hub.changed(self._hub.count)
+
     def _done_with(self, name: str, roll: Roll) -> str:
         """Whose restart was this server's, too: a group that lives together is one step."""
         mates = self._mates(name)
@@ -189,7 +195,8 @@ class Rolling:
         healthy_until = math.inf
         while not self._ended():
             seen, missing, now = self._hub.count, self._missing(name), self._monotonic()
-            outcome = judge(before, self._snapshot(name), missing, now)
+            coming = name in self._roster.returning  # an update has it end only to start it again
+            outcome = Wait() if coming else judge(before, self._snapshot(name), missing, now)
             if not isinstance(outcome, Wait):
                 return outcome.reason if isinstance(outcome, Failed) else ""
             healthy_until = min(healthy_until, now + self._join_limit_s) if outcome.healthy else math.inf

@@ -204,6 +204,7 @@ class Roster:
             yield
         finally:
             self.returning = before
+            self._host.hub.publish()
 
     async def stop(self, name: str, by: str, grace_s: float | None = None) -> None:
         """Stop it and wait until it rests: its own deadlines bound that.

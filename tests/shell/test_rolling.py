@@ -40,6 +40,7 @@ class Servers:
         self.ends_in: dict[str, str] = {}  # what a server's next start comes to, instead of running
         self.changed_along: tuple[str, ...] = ()  # mates whose change comes in by the same restart
         self.holds: set[str] = set()  # who does not get ahead
+        self.returning: tuple[str, ...] = ()  # whom an update has end, only to start it again
 
     # --- what a rolling needs
 
@@ -185,6 +186,36 @@ async def test_somebody_who_stops_it_ends_it(tmp_path: Path) -> None:
         await servers.first_under_way(rolling)
         servers.becomes("a", "stopping", goal="down")
         assert states(await servers.over(rolling)) == ["a failed: somebody wants it down", "b untouched"]
+
+
+async def test_an_update_that_restarts_the_one_under_way_wants_it_up(tmp_path: Path) -> None:
+    servers = Servers(tmp_path, "a", "b")
+    async with servers.rolling() as rolling:
+        await servers.first_under_way(rolling)
+        servers.returning = ("a",)
+        servers.becomes("a", "stopping", goal="down")
+        await anyio.sleep(0.05)  # for what must not happen there is no event to wait for
+        assert rolling.last is not None
+        assert states(rolling.last) == ["a under-way", "b waiting"]
+        servers.becomes("a", "running", 3)
+        servers.returning = ()
+        servers.hub.publish()
+        assert states(await servers.over(rolling)) == ["a done", "b done"]
+
+
+async def test_whom_an_update_restarts_when_its_turn_comes_is_neither_skipped_nor_disturbed(tmp_path: Path) -> None:
+    servers = Servers(tmp_path, "a")
+    servers.returning = ("a",)
+    servers.becomes("a", "stopping", goal="down")
+    async with servers.rolling() as rolling:
+        await rolling.begin(RollKind.RESTART, ["a"], "anna", 30.0)
+        await anyio.sleep(0.05)  # as above
+        assert servers.asked == []
+        servers.becomes("a", "running", 2)
+        servers.returning = ()
+        servers.hub.publish()
+        assert states(await servers.over(rolling)) == ["a done"]
+    assert servers.asked == ["a: RestartRequested 30"]
 
 
 async def test_a_group_that_lives_together_restarts_once(tmp_path: Path) -> None:
