@@ -117,6 +117,12 @@ def test_what_nobody_wanted_any_more_is_not_the_reason_of_the_next_start() -> No
     assert life.book.lost_s == {STARTUP: 110.0, "crash": 5.0}
 
 
+def test_a_start_that_nobody_wants_any_more_was_time_of_starting() -> None:
+    life = Life().starts(0).at(50, "stopping", goal="down")
+
+    assert (life.book.lost_s, life.book.pending_s) == ({STARTUP: 50.0}, 0.0)
+
+
 def test_a_server_that_runs_before_its_readiness_is_known_has_not_started_yet() -> None:
     life = Life().starts(0).at(5, "running", ready_since=None)
     assert "ready" not in life.book.startup_s
