@@ -99,7 +99,7 @@ def ours(path: Path) -> list[dict[str, Any]] | str:
             "directory": config.directory,
             "umask": config.umask,
             "autostart": config.autostart,
-            "signal": config.stop.signal,
+            "signal": config.stop.signal or "TERM",  # every engine's, as supervisord's own
             "restarts": config.restart.budget > 0,
         }
         for config in (draft.config for draft in drafts)

@@ -197,7 +197,7 @@ async def test_a_process_that_leaves_its_cgroup_is_found_by_its_marker(start: St
     cgroup.prepare()
     elsewhere = cgroup_root.server("elsewhere")
     elsewhere.prepare()
-    tree = await start("sh", "-c", f"(echo 0 > {elsewhere.procs}; exec sleep 600) & wait", cgroup=cgroup)
+    tree = await start("sh", "-c", f"(echo 0 > {elsewhere.path}/cgroup.procs; exec sleep 600) & wait", cgroup=cgroup)
     await until(elsewhere.pids)
     await killed(tree)
     assert elsewhere.pids() == ()
