@@ -75,6 +75,7 @@ def test_long_histories() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # half a minute on a machine that has nothing else to do
 @pytest.mark.parametrize("first", range(1_000, 11_000, 1_000))
 def test_ten_thousand_histories(first: int) -> None:
     histories(first, 1_000, LONGER, ONE_OF_SLOW)
