@@ -246,6 +246,18 @@ def test_a_reload_applies_what_is_free_and_tells_the_price_of_the_rest(host: Hos
     running(host, "new")
 
 
+@pytest.mark.slow
+def test_a_server_that_is_removed_before_it_was_started_ends_nobody_else(host: Host) -> None:
+    names = [f"n{number:02}" for number in range(40)]
+    for name in names:
+        host.add(name, ["sleep", "1000"], stop={"grace": "1s"})
+    daemon = host.start()
+    removed = host.ctl("remove", names[-1])
+    assert (removed.returncode, daemon.process.poll()) in ((0, None), (1, None)), "1: it was started before"
+    for name in names[:-1]:
+        host.wait_for(name, "lifecycle", "starting", 60)
+
+
 def test_an_end_does_not_wait_for_a_reload_that_waits_for_an_update(host: Host) -> None:
     host.fake("kimi", "--scenario", "ignore-term", stop={"grace": "10m"})
     daemon = host.start()
