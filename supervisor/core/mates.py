@@ -31,7 +31,8 @@ class Mates:
         follows = self._disposition(event)
         match desk.state:
             case State.STARTING | State.RUNNING:
-                desk.book.charge(desk.now)
+                if follows.next is not Next.FATAL:  # as its own failure that no restart follows
+                    desk.book.charge(desk.now)
                 desk.next = follows
                 self._ender.by_mate(follows.reason)
             case State.BACKOFF if follows.next is Next.FATAL:

@@ -17,7 +17,7 @@ from supervisor.shell import clock
 from supervisor.shell.fleet import FleetKeeper
 from supervisor.shell.hub import Hub
 from supervisor.shell.loop import ServerLoop
-from supervisor.snapshot import IncidentView
+from supervisor.snapshot import IncidentView, ServerSnapshot
 
 _PRESENT = (State.STARTING, State.RUNNING)
 _FRESH_S = 60.0  # given up longer ago than this: whoever lives beside it has been told, or was left alone on purpose
@@ -185,13 +185,13 @@ def _failure(loop: ServerLoop, change: Announce, now: float) -> MateFailed | Non
     if snapshot.goal != "up" or snapshot.maintenance is not None:
         return None  # its end is somebody's work
     if change.after in GIVEN_UP:
-        return MateFailed(loop.name, change.reason)
+        return MateFailed(loop.name, _briefly(snapshot, change.reason))
     ended = change.after == State.RECLAIMING and change.before in (State.STOPPING, State.STARTING)
     if not ended or not _own(snapshot.incidents, change.attempt):
         return None
     if follows.next is Next.BACKOFF:
-        return MateFailed(loop.name, follows.reason, max(0.0, follows.due - now))
-    return MateFailed(loop.name, follows.reason)
+        return MateFailed(loop.name, _briefly(snapshot, follows.reason), max(0.0, follows.due - now))
+    return MateFailed(loop.name, _briefly(snapshot, follows.reason))
 
 
 def _missed(loop: ServerLoop, now: float) -> MateFailed | None:
@@ -203,13 +203,20 @@ def _missed(loop: ServerLoop, now: float) -> MateFailed | None:
     own = _own(snapshot.incidents, snapshot.attempt)
     if own and lifecycle.value in (State.RECLAIMING, State.BACKOFF):
         again = follows.next in (Next.BACKOFF, Next.RELAUNCH)
-        return MateFailed(loop.name, follows.reason, max(0.0, follows.due - now) if again else None)
+        delay_s = max(0.0, follows.due - now) if again else None
+        return MateFailed(loop.name, _briefly(snapshot, follows.reason), delay_s)
     if own and lifecycle.value in GIVEN_UP and now - _failed_at(loop) <= _FRESH_S:
-        return MateFailed(loop.name, lifecycle.reason)
+        return MateFailed(loop.name, _briefly(snapshot, lifecycle.reason))
     before = lifecycle.value == State.STARTING and _own(snapshot.incidents, snapshot.attempt - 1)
     if before and now - _failed_at(loop) <= _FRESH_S:
         return MateFailed(loop.name, snapshot.incidents[-1].reason, 0.0)  # it has been quicker than we
     return None
+
+
+def _briefly(snapshot: ServerSnapshot, reason: str) -> str:
+    """What to change is told of whom it concerns, not of its mates."""
+    remedy = snapshot.diagnosis.remedy if snapshot.diagnosis is not None else ""
+    return reason.removesuffix(f": {remedy}") if remedy else reason
 
 
 def _began(loop: ServerLoop) -> float:

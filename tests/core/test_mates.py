@@ -70,6 +70,7 @@ def test_what_cannot_be_helped_for_one_is_over_for_all() -> None:
     assert world.facts_now.lifecycle.reason == (
         "decode, with which it restarts together, has failed: model-path-missing: a restart cannot help"
     )
+    assert world.facts_now.restarts == 0, "none comes"
 
 
 def test_a_pause_before_a_restart_ends_when_there_is_to_be_none() -> None:

@@ -19,7 +19,7 @@ from supervisor.shell.ends import Ends
 from supervisor.shell.fleet import FleetKeeper
 from supervisor.shell.hub import Hub
 from supervisor.shell.loop import ServerLoop
-from supervisor.snapshot import FacetView, IncidentView, ServerSnapshot
+from supervisor.snapshot import DiagnosisView, FacetView, IncidentView, ServerSnapshot
 from tests.shell.made import snapshot
 
 
@@ -246,6 +246,16 @@ async def test_what_is_given_up_is_over_for_the_mates() -> None:
         place.fails("b", "fatal", "reclaiming")
         await place.settled()
         assert place.asked == [("a", MateFailed("b", "exited with status 1", None))]
+
+
+async def test_what_to_change_is_not_told_of_the_mates() -> None:
+    async with at(pair()) as place:
+        found = DiagnosisView("model-path-missing", "no", "Correct the path.")
+        place.put("b", "fatal", diagnosis=found)
+        reason = "model-path-missing: a restart cannot help"
+        place.ends.changed("b", Announce("lifecycle", "reclaiming", "fatal", f"{reason}: Correct the path.", 1))
+        await place.settled()
+        assert place.asked == [("a", MateFailed("b", reason, None))]
 
 
 async def test_an_end_that_somebody_asked_for_is_no_failure() -> None:
