@@ -148,11 +148,17 @@ class Course:
             summary=attempt.summary(),
         )
         decision = self._desk.book.decide(ending)
-        if self._desk.next.next is Next.FATAL or not self._desk.goal_up:
-            decision = self._desk.next  # a mate was given up meanwhile, and this one with it; or somebody stopped it
+        # A mate was given up meanwhile, and this one with it; or somebody stopped it, or wants a fresh attempt.
+        if self._desk.next.next is Next.FATAL or not self._desk.goal_up or self._asked_again(attempt):
+            decision = self._desk.next
         followed = held(self._desk, decision)
         self._desk.incidents.append(attempt.incident(now, f"{followed.next}: {followed.reason}"))
         return decision
+
+    def _asked_again(self, attempt: Attempt) -> bool:
+        """Whether people have asked for another start since this attempt's own: their word goes before the policy's."""
+        follows = self._desk.next
+        return follows.next is Next.RELAUNCH and not follows.by_itself and follows.due > attempt.begun
 
     def evidence(self, event: EvidenceKept) -> None:
         """Of the present attempt, or late of an earlier one; what was found cut never goes before a whole one."""

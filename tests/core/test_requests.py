@@ -105,6 +105,27 @@ def test_a_start_during_the_pause_before_a_restart_gives_no_new_budget() -> None
     assert (world.facts_now.attempt, world.facts_now.budget_remaining) == (2, 2)
 
 
+@pytest.mark.parametrize("asked", [[e.RestartRequested("anna")], [e.StopRequested("anna"), e.StartRequested("anna")]])
+def test_who_asks_for_a_fresh_attempt_while_one_fails_gets_it_at_once(asked: list[e.AnyEvent]) -> None:
+    """Their word goes before the policy's, which would wait five seconds, or give up."""
+    world = running()
+    world.tell(e.Exited(1, 1))
+    assert world.state is State.STOPPING
+    for event in asked:
+        world.tell(event)
+    world.until(world.now + 4)
+    assert (world.state, world.facts_now.attempt) == (State.RUNNING, 2)
+    assert world.facts_now.incidents[-1].attempt == 1  # what failed is not forgotten over it
+
+
+def test_who_asked_before_it_failed_leaves_what_follows_to_the_policy() -> None:
+    world = running()
+    world.tell(e.StartRequested("anna"))
+    world.tell(e.Exited(1, 1))
+    world.until(world.now + 4)
+    assert world.state is State.BACKOFF
+
+
 def test_a_start_of_what_was_given_up_has_the_whole_budget() -> None:
     world = World(CALM)
     world.start()
