@@ -285,10 +285,9 @@ class Daemon:
             self._news.upgrade(self._left)
         self._service.ready()
         await self._ends.go_on()
-        async with anyio.create_task_group() as tasks:  # in this order, and nobody waits for another one's record
-            for name in by_need(self._fleet.ties, list(self._config.servers)):
-                if self._autostart and self._config.servers[name].autostart and name not in self._inherited:
-                    tasks.start_soon(self._autostarted, name)
+        for name in by_need(self._fleet.ties, list(self._config.servers)):  # one by one: first come, first to a slot
+            if self._autostart and self._config.servers[name].autostart and name not in self._inherited:
+                await self._autostarted(name)
         self.ready.set()
 
     async def _autostarted(self, name: str) -> None:
