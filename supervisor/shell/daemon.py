@@ -285,14 +285,15 @@ class Daemon:
             self._news.upgrade(self._left)
         self._service.ready()
         await self._ends.go_on()
-        for name in by_need(self._fleet.ties, list(self._config.servers)):  # one by one: first come, first to a slot
-            if self._autostart and self._config.servers[name].autostart and name not in self._inherited:
-                await self._autostarted(name)
+        await self._start_by_itself()
         self.ready.set()
 
-    async def _autostarted(self, name: str) -> None:
-        if self._roster.loop(name) is not None:  # we are served already: somebody may have removed it
-            await self._roster.start(name, "autostart")
+    async def _start_by_itself(self) -> None:
+        """One by one, so that the first in order is the first to a slot. Who is next may be removed by then."""
+        for name in by_need(self._fleet.ties, list(self._config.servers) if self._autostart else []):
+            config = self._config.servers.get(name)
+            if config and config.autostart and name not in self._inherited and self._roster.loop(name) is not None:
+                await self._roster.start(name, "autostart")
 
     # --- what follows from a change of a server ------------------------------------------------------------------
 
