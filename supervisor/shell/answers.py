@@ -21,6 +21,7 @@ from supervisor.config import Config, ConfigError, Differences, GroupConfig
 from supervisor.core.fleet.view import FleetView
 from supervisor.core.gpus.views import GpusView
 from supervisor.core.rolling import Roll, RollKind, RollState, summary
+from supervisor.events import StopRequested
 from supervisor.shell import clock
 from supervisor.shell.changes import Changes, costs
 from supervisor.shell.devices import Devices
@@ -93,6 +94,8 @@ class Answers:
 
     async def request(self, name: str, event: Request) -> None:
         """Deliver a request and wait until it has been handled."""
+        if isinstance(event, StopRequested):
+            self._parts.roster.stay_down(name)
         await self._parts.ends.request(name, event)
 
     def change(self) -> int:

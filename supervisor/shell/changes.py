@@ -287,7 +287,7 @@ class Changes:
             finally:  # also when one of them cannot be ended: the others are wanted up
                 for one in everybody:
                     if one in ended:
-                        await roster.start(one, reason)
+                        await roster.start_again(one, reason)
 
 
 def costs(change: ServerChange) -> bool:

@@ -193,18 +193,26 @@ class Roster:
             if seat.loop.server.state is not State.STOPPED:
                 await self.stop(config.name, by, grace_s)
             await self.replace(config)
-            if wanted:
-                await self._seats[config.name].loop.ask(StartRequested(by))
+            await self.start_again(config.name, by)
 
     @contextmanager
     def coming_back(self, names: Collection[str]) -> Iterator[None]:
         """Around what stops these and starts them again: a daemon that comes back in between starts them, too."""
-        before, self.returning = self.returning, (*self.returning, *names)
+        self.returning = (*self.returning, *names)
         try:
             yield
         finally:
-            self.returning = before
+            self.returning = [one for one in self.returning if one not in names]
             self._host.hub.publish()
+
+    async def start_again(self, name: str, by: str) -> None:
+        """Start one of those that are coming back, unless somebody has asked meanwhile that it stays down."""
+        if name in self.returning:
+            await self.start(name, by)
+
+    def stay_down(self, name: str) -> None:
+        """Somebody stops it who does not know, or does not want, that it is to be started again."""
+        self.returning = [one for one in self.returning if one != name]
 
     async def stop(self, name: str, by: str, grace_s: float | None = None) -> None:
         """Stop it and wait until it rests: its own deadlines bound that.

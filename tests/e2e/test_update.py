@@ -258,6 +258,21 @@ def test_a_server_that_is_removed_before_it_was_started_ends_nobody_else(host: H
         host.wait_for(name, "lifecycle", "starting", 60)
 
 
+def test_a_server_that_is_stopped_while_an_update_restarts_it_stays_down(host: Host) -> None:
+    host.fake("kimi", "--scenario", "ignore-term", stop={"grace": "10m"})
+    host.start()
+    running(host, "kimi")
+    host.servers["kimi"].update(environment={"NEW": "1"}, stop={"grace": "1s"})
+    host.write_config()
+    with subprocess.Popen(host.client("update"), env=host.environment, stdout=subprocess.PIPE, text=True) as update:
+        host.wait_for("kimi", "lifecycle", "draining")
+        host.ctl("drain", "kimi", "--timeout", "1s")
+        assert update.communicate(timeout=30)[0] == "kimi: updated process group\n"
+    assert host.show("kimi")["goal"] == "down"
+    assert host.ctl("start", "kimi").returncode == 0
+    running(host, "kimi")
+
+
 def test_an_end_does_not_wait_for_a_reload_that_waits_for_an_update(host: Host) -> None:
     host.fake("kimi", "--scenario", "ignore-term", stop={"grace": "10m"})
     daemon = host.start()

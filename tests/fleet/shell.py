@@ -144,20 +144,29 @@ class Roster:
             if loop.server.state is not State.STOPPED:
                 await self.stop(config.name, by, grace_s)
             await self.replace(config)
-            if wanted:
-                await loop.ask(e.StartRequested(by))
+            await self.start_again(config.name, by)
 
     @contextmanager
     def coming_back(self, names: Collection[str]) -> Iterator[None]:
         """Around what stops these and starts them again."""
-        before, self.returning = self.returning, (*self.returning, *names)
+        self.returning = (*self.returning, *names)
         self._fleet.overseer.comes_back(names)
         try:
             yield
         finally:
-            self.returning = before
+            self.returning = [one for one in self.returning if one not in names]
             if self._shell.alive:
                 self._fleet.overseer.came_back(names)
+
+    async def start_again(self, name: str, by: str) -> None:
+        """Unless somebody has asked meanwhile that it stays down."""
+        if name in self.returning:
+            await self.start(name, by)
+
+    def stay_down(self, name: str) -> None:
+        """Somebody stops it who does not know that it is to be started again."""
+        self.returning = [one for one in self.returning if one != name]
+        self._fleet.overseer.came_back([name])
 
     def unsettled(self) -> list[str]:
         """Who is at something short that the next daemon could only begin anew."""
@@ -291,7 +300,12 @@ class Shell:
     def request(self, name: str, event: Request) -> None:
         """Over the socket; before it is open, and once other code takes over, nobody hears it."""
         if self.open and not self.leaving:
-            self.loop.start_soon(self.ends.request, name, event, name=f"request for {name}")
+            self.loop.start_soon(self._request, name, event, name=f"request for {name}")
+
+    async def _request(self, name: str, event: Request) -> None:
+        if isinstance(event, e.StopRequested):
+            self.roster.stay_down(name)
+        await self.ends.request(name, event)
 
     def request_group(self, names: tuple[str, ...], event: Request) -> None:
         """One after another, as clients do it for a group."""
@@ -300,7 +314,7 @@ class Shell:
 
     async def _each(self, names: tuple[str, ...], event: Request) -> None:
         for name in names:
-            await self.ends.request(name, event)
+            await self._request(name, event)
 
     def roll(self, kind: RollKind, names: list[str], grace_s: float) -> None:
         """A rolling restart, or an update to the file as it is now; refused while another one is under way."""

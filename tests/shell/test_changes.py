@@ -61,6 +61,9 @@ class Servers:
     async def start(self, name: str, by: str) -> None:
         self.asked.append(f"start {name}")
 
+    async def start_again(self, name: str, by: str) -> None:
+        self.asked.append(f"start {name}")
+
     async def replace(self, config: ServerConfig) -> None:
         self.servers[config.name] = config
         self.asked.append(f"replace {config.name}")
