@@ -163,6 +163,7 @@ class IncidentView(msgspec.Struct, frozen=True):
     evidence_path: str = ""
     log_path: str = ""
     stop: StopView | None = None
+    evidence_cut: bool = False  # its bundle was begun by a daemon that was killed over it
 
 
 class VoteView(msgspec.Struct, frozen=True):

@@ -141,7 +141,8 @@ def _restart_words(diagnosis: DiagnosisView) -> str:
 def _done(incident: IncidentView, on_gpus: bool) -> str:
     """The steps of the end with their seconds, in order of time."""
     stop = incident.stop or StopView()
-    steps = [] if not incident.evidence_path else [(0.0, "evidence kept")]
+    kept = "evidence kept in part (the daemon was killed over it)" if incident.evidence_cut else "evidence kept"
+    steps = [(0.0, kept)] if incident.evidence_path else []
     if stop.exit_s:  # 0: its exit was the beginning of the end, and is told as the reason
         our = "our " if incident.exit_code in _OUR_SIGNALS else ""
         steps.append(

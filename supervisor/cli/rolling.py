@@ -25,6 +25,7 @@ _WORDS = {
     "failed": "ERROR",
     "rolled-back": "ERROR",
     "left-waiting": "not waited for",
+    "left-under-way": "not waited for",
     "untouched": "left alone",
 }
 _REMOVED = "leaves its routers, ends"

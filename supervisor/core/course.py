@@ -164,7 +164,7 @@ class Course:
         """Of the present attempt, or late of an earlier one; what was found cut never goes before a whole one."""
         if event.cut and self._has_evidence(event.attempt):
             return
-        self._amend(event.attempt, evidence_path=event.path)
+        self._amend(event.attempt, evidence_path=event.path, evidence_cut=event.cut)
         if event.attempt == self._desk.number and self._desk.attempt is not None:
             self._ender.evidence(event)
 

@@ -45,6 +45,7 @@ class MemberState(enum.StrEnum):
     FAILED = "failed"
     ROLLED_BACK = "rolled-back"
     LEFT_WAITING = "left-waiting"  # wanted up, and it starts when what is in its way is gone; nobody waits for that
+    LEFT_UNDER_WAY = "left-under-way"  # the whole ended in the middle of its turn; nobody waits for what becomes of it
     UNTOUCHED = "untouched"  # its turn never came
 
 
@@ -141,11 +142,10 @@ def cancelled(roll: Roll, by: str) -> Roll:
 
 
 def ended(roll: Roll, state: RollState, at: float, note: str = "") -> Roll:
-    """The same, over: who still waited is left as he is."""
-    left = tuple(
-        replace(one, state=MemberState.UNTOUCHED) if one.state is MemberState.WAITING else one for one in roll.members
-    )
-    return replace(roll, state=state, members=left, note=note, ended=at, version=roll.version + 1)
+    """The same, over: who still waited, or was at it, is left as he is."""
+    left = {MemberState.WAITING: MemberState.UNTOUCHED, MemberState.UNDER_WAY: MemberState.LEFT_UNDER_WAY}
+    members = tuple(replace(one, state=left.get(one.state, one.state), waits="") for one in roll.members)
+    return replace(roll, state=state, members=members, note=note, ended=at, version=roll.version + 1)
 
 
 def judge(before: int, snapshot: ServerSnapshot | None, missing: str, now: float) -> Done | Failed | Wait:
@@ -199,6 +199,7 @@ _NAMED = (
     MemberState.FAILED,
     MemberState.ROLLED_BACK,
     MemberState.LEFT_WAITING,
+    MemberState.LEFT_UNDER_WAY,
     MemberState.SKIPPED,
     MemberState.UNTOUCHED,
 )

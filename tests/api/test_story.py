@@ -62,6 +62,13 @@ BROKEN = IncidentView(
 )
 
 
+def test_evidence_over_which_a_daemon_was_killed_is_not_called_kept() -> None:
+    told = sentences(snapshot(), NOW, Failure(msgspec.structs.replace(STALL, evidence_cut=True)))
+    assert any(
+        line.startswith("what was done: evidence kept in part (the daemon was killed over it), ") for line in told
+    )
+
+
 def test_a_stall_is_told_beyond_the_next_start() -> None:
     again = snapshot("kimi", "running", attempt=4, ready_since=880.0, restarts=1, verdict=FacetView("idle", 880.0))
     odd = "TP3 is in capture, the other 7 ranks are in all_reduce"

@@ -56,7 +56,8 @@ def test_what_an_earlier_daemon_has_died_over_is_found_and_never_goes_before_wha
     world.tell(e.EvidenceKept(1, "/evidence/1-2", ("half",), cut=True))
     world.tell(e.EvidenceKept(2, "/evidence/2"))
     world.tell(e.EvidenceKept(2, "/evidence/2-2", ("half",), cut=True))
-    assert [one.evidence_path for one in world.facts_now.incidents] == ["/evidence/1-2", "/evidence/2"]
+    kept = [(one.evidence_path, one.evidence_cut) for one in world.facts_now.incidents]
+    assert kept == [("/evidence/1-2", True), ("/evidence/2", False)]
 
 
 def test_a_server_knows_the_failures_that_an_earlier_daemon_has_seen_and_gives_none_of_their_numbers() -> None:

@@ -72,6 +72,14 @@ def test_after_the_end_nobody_has_a_turn_and_who_waited_is_untouched() -> None:
     )
 
 
+def test_who_was_at_it_when_the_whole_ended_is_not_under_way_any_more() -> None:
+    over = ended(noted(ROLL, "a", MemberState.UNDER_WAY), RollState.ABANDONED, 0.0, "the host was restarted meanwhile")
+    assert [one.state for one in over.members] == [MemberState.LEFT_UNDER_WAY, *[MemberState.UNTOUCHED] * 2]
+    assert summary(over) == (
+        "rolling restart abandoned: 0 of 3 done, left-under-way a, untouched b, c; the host was restarted meanwhile"
+    )
+
+
 def test_what_is_under_way_is_told() -> None:
     assert summary(noted(ROLL, "a", MemberState.UNDER_WAY)) == "rolling restart running: 0 of 3 done, a under way"
     assert summary(ended(ROLL, RollState.CANCELLED, 0.0)) == "rolling restart cancelled: 0 of 3 done, untouched a, b, c"

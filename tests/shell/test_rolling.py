@@ -498,7 +498,7 @@ async def test_what_cannot_go_on_is_told_as_abandoned(tmp_path: Path, kind: Roll
     async with servers.rolling(boot) as rolling:
         roll = await servers.over(rolling)
     assert (roll.state, roll.note) == (RollState.ABANDONED, note)
-    assert states(roll) == ["a under-way", "b untouched"]
+    assert states(roll) == ["a left-under-way", "b untouched"]
 
 
 async def test_an_end_of_the_daemon_abandons_it(tmp_path: Path) -> None:
