@@ -69,7 +69,7 @@ LOOP_OVERDUE = _gauge(
 )
 WATCHDOG_TIME = _gauge("watchdog_ping_timestamp_seconds", "When systemd's watchdog was last fed; absent without one.")
 CONFIG_OK = _gauge("config_last_reload_successful", "Whether the configuration was last read without errors.")
-CONFIG_TIME = _gauge("config_last_reload_success_timestamp_seconds", "When the configuration in force was read.")
+CONFIG_TIME = _gauge("config_last_reload_success_timestamp_seconds", "When it was last read without errors.")
 STATE_WRITTEN = _gauge(
     "state_written", "Whether all that the next daemon must know is on disk; 0 while the disk refuses or hangs."
 )

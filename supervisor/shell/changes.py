@@ -12,6 +12,7 @@ from anyio.abc import TaskGroup
 from supervisor.api.control import Applied, ChangeRefusedError
 from supervisor.config import (
     Config,
+    ConfigError,
     ConfigFile,
     Differences,
     GroupConfig,
@@ -44,6 +45,7 @@ class Changes:
         tasks: TaskGroup,
         ties: Callable[[], Mapping[str, Ties]],
         routing: Routing | None = None,
+        told: Callable[[bool], None] = lambda _usable: None,
     ) -> None:
         self._roster = roster
         self._running = running
@@ -51,6 +53,7 @@ class Changes:
         self._tasks = tasks
         self._ties = ties
         self._routing = routing or Routing()
+        self._told = told  # of each reading, whether the file can be used
         self._read: Config | None = None
         self.files: tuple[ConfigFile, ...] = ()  # the text of what was last read and could be used
         self.groups: dict[str, GroupConfig] | None = None  # those in force since the file was applied; None: not yet
@@ -74,6 +77,15 @@ class Changes:
 
     async def reread(self) -> Differences:
         """What the file would change now. ConfigError when it cannot be used; what was read before still stands."""
+        try:
+            found = await self._reread()
+        except ConfigError:
+            self._told(False)
+            raise
+        self._told(True)
+        return found
+
+    async def _reread(self) -> Differences:
         if not self._path:
             raise ChangeRefusedError("there is no configuration file: the daemon runs without one")
         try:
@@ -150,6 +162,7 @@ class Changes:
     async def remove(self, name: str, by: str) -> None:
         """Take a server out that is at rest. ChangeRefusedError when it is not."""
         async with self._lock:
+            self._read = self.available  # a file that was not read again since the start still has it
             try:
                 await self._roster.remove(name)
             except ChangeProblem as problem:

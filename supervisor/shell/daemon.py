@@ -112,7 +112,7 @@ class Daemon:
                 tasks = await stack.enter_async_context(anyio.create_task_group())
                 roster.work_in(tasks)
                 self.answers = await self._furnish(stack, roster, tasks)
-                reread = partial(reload, self._changes, self._pulse, self._service) if self._config_path else None
+                reread = partial(reload, self._changes, self._service) if self._config_path else None
                 self._signals = Signals(roster, self._service, self._upgrades.unheard, self._ending, reread)
                 for server in self._config.servers.values():
                     if inherited[server.name].saved is not None:
@@ -195,7 +195,13 @@ class Daemon:
         self._ends = Ends(self._fleet, roster.loop, self._hub, tasks)
         self._views = Views(roster, self._host.devices, self._host.routing, self._fleet, self._ends)
         self._changes = Changes(
-            roster, self._in_force, self._config_path, tasks, lambda: self._fleet.ties, self._host.routing
+            roster,
+            self._in_force,
+            self._config_path,
+            tasks,
+            lambda: self._fleet.ties,
+            self._host.routing,
+            lambda usable: self._pulse.read_config(usable=usable),
         )
         await self._host.routing.open(stack, roster.doors, state / "routers", os.environ, self._news.router)
         site = Site(self._views.one, self._host.routing.missing, self._fleet.mates, self._ends.request)

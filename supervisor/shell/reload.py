@@ -6,7 +6,6 @@ import structlog
 
 from supervisor.config import ConfigError, Differences
 from supervisor.shell.changes import Changes
-from supervisor.shell.pulse import PulseKeeper
 from supervisor.shell.service import Service
 
 log = structlog.get_logger()
@@ -14,26 +13,21 @@ log = structlog.get_logger()
 BY = "SIGHUP"
 
 
-async def reload(changes: Changes, pulse: PulseKeeper, service: Service) -> None:
+async def reload(changes: Changes, service: Service) -> None:
     """systemd waits for it. What was in force stays when the file cannot be used."""
     service.reloading()
-    pulse.read_config(usable=await _reread(changes))
+    await _reread(changes)
     service.ready()
 
 
-async def _reread(changes: Changes) -> bool:
-    """Nobody who reloads a daemon wants to wait an hour for its servers: restarts are left to `sglctl update`.
-
-    False when the file cannot be used.
-    """
+async def _reread(changes: Changes) -> None:
+    """Nobody who reloads a daemon wants to wait an hour for its servers: restarts are left to `sglctl update`."""
     try:
         _tell(await changes.reread())
         await changes.reroute(BY, free_only=True)
         await changes.apply((), BY, free_only=True)
     except ConfigError as problem:
         log.error("configuration refused", problems=list(problem.problems), effect="nothing was changed")
-        return False
-    return True
 
 
 def _tell(found: Differences) -> None:

@@ -305,3 +305,14 @@ def test_what_follows_a_failure_at_once_does_not_cost_its_evidence(host: Host, h
         case _:
             assert daemon.end() == 0
     assert (host.state_dir / "evidence" / "kimi" / "000001" / "manifest.json").is_file(), host.said()
+
+
+def test_a_server_that_was_taken_out_can_be_added_again_though_nobody_read_the_file(host: Host) -> None:
+    """Since the daemon began: the file that it began with has the server still."""
+    host.fake("kimi", autostart=False)
+    host.fake("glm", autostart=False)
+    host.start()
+    assert host.ctl("remove", "kimi").stdout == "kimi: removed process group\n"
+    added = host.ctl("add", "kimi")
+    assert (added.returncode, added.stdout) == (0, "kimi: added process group\n")
+    assert host.show("kimi")["state"] == "STOPPED"

@@ -143,3 +143,17 @@ def test_a_broken_file_is_told_until_it_is_mended(listening: tuple[Host, int]) -
             host.config.write_text(text)
             daemon.process.send_signal(signal.SIGHUP)
             until(lambda ok=ok: value(scraped(port), "config_last_reload_successful") == ok, 10, f"it is {ok}")
+
+
+def test_a_broken_file_is_told_and_forgotten_by_whoever_reads_it_again(listening: tuple[Host, int]) -> None:
+    """Not by a SIGHUP alone: who mends the file and has it read by `update` is not to be alarmed for ever."""
+    host, port = listening
+    with host:
+        host.fake("a", autostart=False)
+        host.start()
+        mended = host.config.read_text()
+        steps = (("reread", "[daemon", 0), ("update", mended, 1), ("update", "[daemon", 0), ("reread", mended, 1))
+        for verb, text, ok in steps:
+            host.config.write_text(text)
+            host.ctl(verb)
+            until(lambda ok=ok: value(scraped(port), "config_last_reload_successful") == ok, 10, f"it is {ok}")
