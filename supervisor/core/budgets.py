@@ -55,7 +55,7 @@ class Budgets:
         if lesson is None:
             return ""
         times = "once before" if lesson.samples == 1 else f"in {lesson.samples} starts"
-        return f"never silent for more than {lesson.longest_silence_s:.0f} s {times}"
+        return f"never silent for more than {max(1.0, lesson.longest_silence_s):.0f} s {times}"
 
     def views(self) -> tuple[DeadlineView, ...]:
         """Every phase's deadlines, explained. Kept until the next lesson: every snapshot has them."""

@@ -93,7 +93,7 @@ def report(outcome: Outcome, engine: str, lines: int) -> Report:
         verdict=str(outcome.verdict),
         stage=outcome.stage,
         phase=outcome.phase,
-        ranks={rank.rank or "launcher": _rank(rank, like, _moment(outcome)) for rank in outcome.view.ranks},
+        ranks={rank.rank or "launcher": _rank(outcome, rank, like) for rank in outcome.view.ranks},
         cause=found.cause,
         evidence=EvidenceReport(found.evidence_line, found.evidence) if found.evidence_line else None,
         restart=found.restart,
@@ -121,13 +121,13 @@ def report(outcome: Outcome, engine: str, lines: int) -> Report:
     )
 
 
-def _rank(rank: RankView, like: str, now: float) -> RankReport:
+def _rank(outcome: Outcome, rank: RankView, like: str) -> RankReport:
     return RankReport(
         stage=rank.stage,
         phase=rank.phase,
         since=text(rank.since, like),
         last_line=rank.last_line,
-        progress=_progress(rank, now),
+        progress=_progress(rank, _moment(outcome), over=_over(outcome)),
         memory_used_gb=rank.memory_used_gb,
         memory_left_gb=rank.memory_left_gb,
     )
@@ -233,10 +233,15 @@ def _ranks(outcome: Outcome, width: int) -> str:
         return ""
     lines = [outcome.view.laggard] if outcome.view.laggard else []
     for rank in outcome.view.ranks:
-        progress = _progress(rank, _moment(outcome))
+        progress = _progress(rank, _moment(outcome), over=_over(outcome))
         if progress and rank.progress is not None and rank.progress.ratio < 1:
             lines.append(f"{rank.rank or 'launcher'}: {rank.phase}, {progress}")
     return "\n".join(f"  {line[: width - 2]}" for line in lines[:10])
+
+
+def _over(outcome: Outcome) -> bool:
+    """Nothing is left to be waited for."""
+    return outcome.verdict is Verdict.CRASHED
 
 
 def _moment(outcome: Outcome) -> float:
@@ -244,8 +249,8 @@ def _moment(outcome: Outcome) -> float:
     return outcome.ended + (outcome.silent_s or 0.0)
 
 
-def _progress(rank: RankView, now: float) -> str:
-    bar, left_s = rank.progress, rank.left_s(now)
+def _progress(rank: RankView, now: float, *, over: bool) -> str:
+    bar, left_s = rank.progress, None if over else rank.left_s(now)
     if bar is None:
         return ""
     left = f", {format_duration(left_s)} left at this rate" if left_s else ""
