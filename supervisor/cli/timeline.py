@@ -178,9 +178,9 @@ class _Drawing:
 
 
 def _letters(spans: list[Any]) -> dict[str, str]:
-    """A letter for each phase: the first of its own that is free."""
+    """A letter for each phase: the first of its own that is free. Earlier phases choose first: attempts look alike."""
     chosen: dict[str, str] = {}
-    for phase in dict.fromkeys(span["phase"] for span in spans):
+    for phase in dict.fromkeys(span["phase"] for span in sorted(spans, key=lambda span: float(span["start"]))):
         wanted = [word[0] for word in phase.split("-") if word] + list(phase) + list(_LETTERS)
         free = (letter for letter in (*map(str.upper, wanted), *_LETTERS) if letter not in chosen.values())
         chosen[phase] = next((letter for letter in free if letter.isascii() and letter.isalpha()), "?")

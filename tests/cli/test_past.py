@@ -308,6 +308,16 @@ def test_the_axis_of_a_finished_start_ends_soon_after_it() -> None:
     ]
 
 
+def test_an_early_phase_has_its_letter_whether_or_not_a_later_one_was_reached() -> None:
+    def span(rank: str, phase: str, at: str, seconds: float) -> dict[str, object]:
+        return {"rank": rank, "phase": phase, "begin": f"2025-11-29T12:{at}.000Z", "end": None, "seconds": seconds}
+
+    spans = [span("", "warmup", "01:00", 30), span("TP0", "weights", "00:00", 60)]
+    legend = " ".join(drawn(spans=spans, ready="2025-11-29T12:01:30.000Z"))
+    assert "W weights" in legend
+    assert "A warmup" in legend
+
+
 def test_without_a_start_there_is_nothing_to_draw() -> None:
     assert drawn(spans=[]) == ["kimi: no start is known"]
 
