@@ -12,6 +12,7 @@ _ONE = "a server; g:GROUP: one after another of the group's"
 _NAMED = "servers, groups as g:GROUP, or all of them"
 _SOME = "servers, or groups as g:GROUP; all unless told"
 _DRAIN_END = "then it is killed, and this exits 5"
+_EVENTS_AT_ONCE = 1000
 
 
 def status(verb: argparse.ArgumentParser) -> None:
@@ -94,7 +95,9 @@ def events(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("name", nargs="?", metavar="NAME", help="of one server; all unless told")
     verb.add_argument("-f", "--follow", action="store_true", help="as it happens")
     verb.add_argument("--since", type=_count, metavar="ID", help="only events after this one")
-    verb.add_argument("-n", "--limit", type=_count, default=100, metavar="N", help="the last so many, 100 unless told")
+    verb.add_argument(
+        "-n", "--limit", type=_events, default=100, metavar="N", help="the last so many, at most 1000; 100 unless told"
+    )
     as_json(verb)
 
 
@@ -203,6 +206,14 @@ def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 15):
         raise argparse.ArgumentTypeError(f"expected a number, got {text!r}")
     return int(text)
+
+
+def _events(text: str) -> int:
+    """As many as the daemon tells at once."""
+    number = _count(text)
+    if not 1 <= number <= _EVENTS_AT_ONCE:
+        raise argparse.ArgumentTypeError(f"expected a number from 1 to {_EVENTS_AT_ONCE}, got {text!r}")
+    return number
 
 
 def _signal(text: str) -> str:

@@ -173,6 +173,8 @@ async def test_what_is_no_daemon_gets_one_line_and_no_traceback(sglctl: Sglctl, 
         ["signal", "FOO", "kimi"],
         ["signal", "0", "kimi"],
         ["events", "--since", "x"],
+        ["events", "-n", "0"],
+        ["events", "-n", "1001"],
         ["status", "--jso"],
     ],
 )
