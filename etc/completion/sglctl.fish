@@ -86,7 +86,7 @@ complete -c sglctl -n __fish_use_subcommand -a events -d 'what happened'
 complete -c sglctl -n '__fish_seen_subcommand_from events' -s h -l help -d 'show this help message and exit'
 complete -c sglctl -n '__fish_seen_subcommand_from events' -s f -l follow -d 'as it happens'
 complete -c sglctl -n '__fish_seen_subcommand_from events' -l since -x -d 'only events after this one'
-complete -c sglctl -n '__fish_seen_subcommand_from events' -s n -l limit -x -d 'the last so many, 100 unless told'
+complete -c sglctl -n '__fish_seen_subcommand_from events' -s n -l limit -x -d 'the last so many, at most 1000; 100 unless told'
 complete -c sglctl -n '__fish_seen_subcommand_from events' -l json -d 'as JSON'
 complete -c sglctl -n '__fish_seen_subcommand_from events' -a "(sglctl completion names 2>/dev/null)"
 complete -c sglctl -n __fish_use_subcommand -a tail -d 'end of a server'\''s log'
