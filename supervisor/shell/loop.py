@@ -14,7 +14,7 @@ from supervisor.actions import Announce, AnyAction
 from supervisor.api.control import Clock
 from supervisor.core.lifecycle import RESTING
 from supervisor.core.server import Server
-from supervisor.events import AnyEvent, DevicesChecked, EvidenceKept, Exited, LogGrew, Spawned, Ticked
+from supervisor.events import AnyEvent, DevicesChecked, EvidenceKept, Exited, LogGrew, Spawned, StopRequested, Ticked
 from supervisor.shell import clock
 from supervisor.shell.host import Host
 from supervisor.snapshot import ServerSnapshot
@@ -23,7 +23,8 @@ MAILBOX_EVENTS = 1024
 _BUG_PAUSE_S = 1.0  # between two ticks that raise
 
 # What the next daemon must know of at once.
-_SAVED_AFTER = (Spawned, Exited, EvidenceKept, DevicesChecked)
+# A stop of what is down already, too: the record may say that it is to be started again.
+_SAVED_AFTER = (Spawned, Exited, EvidenceKept, DevicesChecked, StopRequested)
 _SAVED_WITH = ("goal", "lifecycle", "maintenance")
 
 log = structlog.get_logger()

@@ -290,4 +290,5 @@ async def test_who_waits_for_calm_hears_of_a_save_that_asks_for_nothing() -> Non
 
 def test_what_devices_were_found_is_saved_and_ticks_are_not() -> None:
     assert to_be_saved(DevicesChecked(1, False, "held by pid 9"), [])
+    assert to_be_saved(StopRequested("anna"), []), "an update may be about to start again what is down"
     assert not to_be_saved(Ticked(), [CheckDevices(1), Announce("verdict", "idle", "busy", "")])
