@@ -68,6 +68,7 @@ class RouterKeeper:
         self._writer = writer or StateWriter()
         self._lock = anyio.Lock()
         self._life = anyio.CancelScope()
+        self._disk = Threads("the disk")
         self._recalled = False
         self._parting = False  # nobody of ours is to be in it any more
         self._over = False
@@ -278,7 +279,7 @@ class RouterKeeper:
 
     async def _recall(self) -> None:
         if not self._recalled:
-            self._earlier |= await Threads("the disk").run(self._read)
+            self._earlier |= await self._disk.run(self._read)
             self._recalled = True
 
     def _read(self) -> set[str]:
