@@ -72,9 +72,9 @@ class Routing:
     def _add(self, config: RouterConfig) -> RouterKeeper:
         ground, name = self._ground, config.name
         client = None if config.kind is RouterKind.NGINX else gateway_client(config.url)
-        keeper = self.keepers[name] = RouterKeeper(
-            *(config, self._router(config, client), self._doors_of(name), ground.directory, ground.tell, self._writer)
-        )
+        router, doors = self._router(config, client), self._doors_of(name)
+        keeper = RouterKeeper(config, router, doors, ground.directory, ground.tell, self._writer)
+        self.keepers[name] = keeper
         self._clients[name] = client
         self._begin(keeper)
         return keeper
@@ -132,7 +132,10 @@ class Routing:
         told = {change.name: await self._come(change.name, config) for change in changes}
         async with anyio.create_task_group() as tasks:
             for one, stays in zip(parting, kept, strict=True):
-                tasks.start_soon(self._hand_over if stays else self._leave, one, told)
+                if stays:
+                    tasks.start_soon(self._hand_over, one)
+                else:
+                    tasks.start_soon(self._leave, one, told)
         self.keepers = {name: self.keepers[name] for name in (*config.routers, *self.keepers) if name in self.keepers}
         return [Applied(change.name, _DONE[change.kind], told[change.name]) for change in changes]
 
@@ -157,13 +160,12 @@ class Routing:
             await keeper.look()
         else:
             keeper = self.keepers[name]
-            same = _spoken_to(before) == _spoken_to(
-                router
-            )  # nginx has nothing to read again, a receiver nothing to hear
+            # When it is the same, nginx has nothing to read again, and a receiver nothing to hear.
+            same = _spoken_to(before) == _spoken_to(router)
             await keeper.adapt(router, None if same else self._router(router, self._clients[name]))
         return keeper.trouble
 
-    async def _hand_over(self, one: Parting, _: dict[str, str]) -> None:
+    async def _hand_over(self, one: Parting) -> None:
         """Another one speaks to the same router: whom it has, stays."""
         place = _place(one.keeper.config)
         for heir in [keeper for keeper in self.keepers.values() if _place(keeper.config) == place]:
