@@ -33,7 +33,7 @@ class Asker:
         if not self._port:
             return Probed(action.attempt, ProbeOutcome.UNKNOWN, detail="no port is known to probe")
         whose = await self._whose(tree) if action.identify and tree is not None else Listener.UNKNOWN
-        if whose is Listener.NONE:  # the look costs a millisecond less than a refused connection, and says the same
+        if whose is Listener.NONE:  # as a refused connection would say
             return Probed(action.attempt, ProbeOutcome.REFUSED, listener=whose)
         rules = self._rules
         return await self._prober.probe(
