@@ -34,9 +34,7 @@ class Device:
         self._wall_offset_s = wall_offset_s
         self._failures: deque[float] = deque(maxlen=rules.failures)
         self._ecc: int | None = None
-        self._ecc_of_life: bool | None = (
-            None  # which of a device's two counts that is; of an earlier daemon's nobody knows
-        )
+        self._ecc_of_life: bool | None = None  # which of the two counts that is; None: an earlier daemon's, or none yet
         self.index = index
         self.uuid = uuid
         self.gpu: Gpu | None = None
