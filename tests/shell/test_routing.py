@@ -76,6 +76,13 @@ def gateway(url: str, **keys: object) -> RouterConfig:
     return replace(RouterConfig("front", url=url, period_s=0.2, timeout_s=2.0, leave_limit_s=5.0), **keys)
 
 
+class Stubborn(FakeGateway):
+    """Says that it will let go of a server, and goes on listing it."""
+
+    def handle(self, request: bytes) -> bytes:
+        return response("202 Accepted") if request.startswith(b"DELETE") else super().handle(request)
+
+
 async def test_healthy_servers_join_and_those_that_end_leave(tmp_path: Path) -> None:
     fake = FakeGateway()
     async with listening(fake) as url:
@@ -173,10 +180,6 @@ async def test_a_router_that_does_not_answer_holds_a_stop_up_by_its_limit_only(t
 
 
 async def test_a_router_that_keeps_a_server_is_not_believed(tmp_path: Path) -> None:
-    class Stubborn(FakeGateway):
-        def handle(self, request: bytes) -> bytes:
-            return response("202 Accepted") if request.startswith(b"DELETE") else super().handle(request)
-
     async with listening(Stubborn()) as url:
         site = Site(tmp_path, front=gateway(url, leave_limit_s=0.3))
         site.has("a")
@@ -360,10 +363,6 @@ async def test_a_router_that_goes_and_does_not_answer_is_given_its_time_and_reme
 
 
 async def test_a_stop_does_not_wait_for_a_router_that_has_gone_meanwhile(tmp_path: Path) -> None:
-    class Stubborn(FakeGateway):
-        def handle(self, request: bytes) -> bytes:
-            return response("202 Accepted") if request.startswith(b"DELETE") else super().handle(request)
-
     async with listening(Stubborn()) as url:
         site = Site(tmp_path, front=gateway(url, leave_limit_s=0.3))
         site.has("a")
