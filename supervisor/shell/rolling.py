@@ -236,9 +236,8 @@ class Rolling:
         if applied.kind != "restarted":
             self._book.note(name, MemberState.DONE, applied.kind)
             return ""
-        problem = await self._settled(
-            name, _attempt_before(self._snapshot(name))
-        )  # it may have waited long for its end
+        attempt = _attempt_before(self._snapshot(name))  # only now: it may have waited long for its end
+        problem = await self._settled(name, attempt)
         if not problem:
             self._book.note(name, MemberState.DONE)
             return ""
