@@ -44,8 +44,8 @@ def begin(client: Client, kind: str, options: Namespace) -> int:
     if kind == "restart":
         body["reason"] = options.reason
     try:
-        if kind == "update" and not body["names"]:
-            reroute(client, live=False)
+        if kind == "update" and not body["names"] and (failed := reroute(client, live=False)):
+            return failed  # nobody is restarted for a file of which half has failed
         begun = client.post("/v1/rolling", body)
     except RefusedError as error:
         complain(f"error: {error}")

@@ -75,6 +75,7 @@ class FakeControl:
         self.read: Config | None = None
         self.updates: list[tuple[tuple[str, ...], str, bool]] = []
         self.rerouted: list[tuple[str, bool]] = []
+        self.rerouting_fails = ""
         self.router_says = ""
         self.audited: list[tuple[str, str, str]] = []
         self.answers: list[tuple[str, str, int]] = []
@@ -238,6 +239,8 @@ class FakeControl:
         routers = self.available().routers | {name: self.configuration.routers[name] for name in kept}
         self.configuration = msgspec.structs.replace(self.configuration, routers=routers)
         self.rerouted.append((by, free_only))
+        if self.rerouting_fails:
+            return [Applied("", "failed", self.rerouting_fails)]
         return [Applied(one.name, kinds[one.kind], self.router_says) for one in found]
 
     def restarts(self, found: Differences) -> Sequence[tuple[str, ...]]:

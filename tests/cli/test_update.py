@@ -90,6 +90,16 @@ async def test_a_rolling_update_of_all_brings_routers_into_force(
     assert (await sglctl("update", "--rolling", "--no-wait")).out.startswith("router front: added\n")
 
 
+async def test_nobody_is_restarted_when_the_routers_cannot_be_changed(
+    sglctl: Sglctl, control: FakeControl, file: Path
+) -> None:
+    control.rerouting_fails = "this is a bug of the daemon: KeyError: 'front'"
+    file.write_text(file.read_text() + ROUTER.format("front"))
+    done = await sglctl("update", "--rolling", "--no-wait")
+    assert (done.code, done.err) == (1, f"router: ERROR ({control.rerouting_fails})\n")
+    assert control.roll is None
+
+
 async def test_one_server_is_updated_and_the_others_wait(sglctl: Sglctl, control: FakeControl, file: Path) -> None:
     outcome = await sglctl("update", "kimi:*", "none", "--live")
     assert outcome.code == 4
